@@ -19,6 +19,7 @@ from thinwire.align import (
     align_feature_party,
     align_label_party,
     normalize_ids,
+    normalize_owner_ids,
 )
 from thinwire.align.ristretto import WorkerPool
 from thinwire.base.errors import ThinwireError
@@ -113,6 +114,7 @@ def aligned(
     backend: Backend | Mapping[PartyName, Backend] = SMALL,
     wire: Wire | None = None,
     kept: bool = False,
+    groups: Mapping[PartyName, Iterable[Any]] | None = None,
 ) -> dict[PartyName, Alignment]:
     """Every party's result; raises what the first program to fail raised, or keeps it as that party's result."""
     features = [party for party in ids if party != LABEL]
@@ -122,10 +124,13 @@ def aligned(
     def program(party: PartyName) -> Callable[[], Alignment]:
         change = (changes or {}).get(party, same)
         channel = Recording(simulation.channel(party), simulation, record, change)
-        talk = Conversation(party, LABEL, features, channel)
-        role = align_label_party if party == LABEL else align_feature_party
+        talk = Conversation(party, LABEL, features, channel, list(groups or {}))
         used = backend[party] if isinstance(backend, Mapping) else backend
-        whole = partial(role, normalize_ids(ids[party]), talk, used, (terms or {}).get(party, Terms()))
+        words = (normalize_ids(ids[party]), talk, used, (terms or {}).get(party, Terms()))
+        owners = {name: normalize_owner_ids(values) for name, values in (groups or {}).items()}
+        whole: Callable[[], Alignment] = partial(align_feature_party, *words)
+        if party == LABEL:
+            whole = partial(align_label_party, *words, groups=owners)
         return _kept(whole) if kept else whole
 
     return simulation.run({party: program(party) for party in ids})

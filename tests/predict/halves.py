@@ -98,4 +98,4 @@ def simulated_outputs(folder: Path, which: RowSet | None = None, rows: Any = Non
     run = load_run(folder)
     held = read_own_rows(run, which)
     chosen = torch.arange(held.count) if rows is None else rows
-    return run, torch.cat(list(run.score_rows(held.tables, chosen, held.counted)))
+    return run, torch.cat(list(run.score_rows(held.tables, chosen, held.counted, held.owners)))

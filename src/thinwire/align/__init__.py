@@ -10,6 +10,8 @@ and may look at whatever they see (semi-honest):
 - to the label party: which of its ids each single feature party has, so every pairwise overlap, not only the common
   one. A `min_overlap` does not undo that; it keeps the rows from the feature parties;
 - to a feature party: which of its ids all parties have, and nothing about the others;
+- where a feature party holds owners of rows (users, of ratings), its ids are matched with the different owners' ids
+  of the label party; it also learns which of its ids each common row belongs to, so how many rows each of them has;
 - to somebody who could read the link, which is encrypted: sizes, and a digest that a guess of all common ids at once
   could be tested against.
 
@@ -25,7 +27,7 @@ again with other ids shows what has changed. Nothing of this sort can hide that 
 """
 
 from thinwire.align.alignment import Alignment, read_alignment, write_alignment
-from thinwire.align.ids import Ids, normalize_ids
+from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids
 from thinwire.align.intersect import AlignmentResult, intersect
 from thinwire.align.protocol import (
     AlignmentsDiffer,
@@ -44,3 +46,4 @@ from thinwire.align.ristretto import RistrettoBackend, ristretto
 __all__ = ["Alignment", "AlignmentResult", "AlignmentsDiffer", "Backend", "Conversation", "Ids", "NoOverlap"]
 __all__ += ["Progress", "RistrettoBackend", "Terms", "TooLittleOverlap", "WorkersFailed", "align_feature_party"]
 __all__ += ["align_label_party", "intersect", "normalize_ids", "read_alignment", "ristretto", "write_alignment"]
+__all__ += ["OwnerIds", "normalize_owner_ids"]

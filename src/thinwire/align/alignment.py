@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from thinwire.align.ids import Ids, RowNumbers
 from thinwire.base.errors import BadFile, BadIds, BadInput
+from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
 from thinwire.storage.atomic_file import map_write_errors
 from thinwire.storage.encrypted_files import PLAIN, Files
@@ -28,7 +30,11 @@ from thinwire.storage.encrypted_files import PLAIN, Files
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alignment:
-    """The rows that all parties have, in an order that is the same at all of them."""
+    """The rows that all parties have, in an order that is the same at all of them.
+
+    A party that is `grouped` holds owners of rows: `rows` then says for each common row which of its own rows it
+    belongs to, the same one again and again.
+    """
 
     me: PartyName
     label_party: PartyName
@@ -39,18 +45,35 @@ class Alignment:
     pairwise: Mapping[PartyName, int] | None  # at the label party: ids in common with each of the others
     ids_digest: str  # of this party's own ids, all of them
     when: datetime  # UTC
+    grouped: tuple[PartyName, ...] = ()  # parties that hold owners of rows
+    owners: Mapping[PartyName, RowNumbers] = field(default_factory=dict)  # at the label party: of each common row
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Alignment):
             return NotImplemented
-        names = [name for name in self.__slots__ if name != "rows"]
+        names = [name for name in self.__slots__ if name not in ("rows", "owners")]
         same = all(getattr(self, name) == getattr(other, name) for name in names)
-        return same and np.array_equal(self.rows, other.rows)
+        mine, theirs = self.list_tensors(), other.list_tensors()
+        return same and mine.keys() == theirs.keys() and all(np.array_equal(mine[key], theirs[key]) for key in mine)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Does this party hold owners of rows?"""
+        return self.me in self.grouped
+
+    @property
+    def match_count(self) -> int:
+        """How many of this party's own rows are common."""
+        return len(np.unique(self.rows)) if self.is_grouped else len(self.rows)
+
+    def list_tensors(self) -> dict[str, RowNumbers]:
+        """By their names in the file."""
+        return {"rows": self.rows} | {f"owners.{party}": index for party, index in self.owners.items()}
 
     def require_same_ids(self, ids: Ids) -> None:
         """Refuses a table whose ids, or their order, are not those that were aligned."""
@@ -79,12 +102,15 @@ class _Held(BaseModel):
     pairwise: dict[str, NonNegativeInt] | None
     ids_digest: _Digest
     when: AwareDatetime
+    grouped: tuple[str, ...] = ()  # left out where there are none: files are older than it
 
     @model_validator(mode="after")
     def _names_are_parties(self) -> _Held:
-        names = {self.me, self.label_party, *self.sizes, *(self.pairwise or ())}
+        names = {self.me, self.label_party, *self.sizes, *(self.pairwise or ()), *self.grouped}
         if len(set(self.parties)) != len(self.parties) or not names <= set(self.parties) or self.me not in self.sizes:
             raise ValueError("names that are not those of the parties")
+        if self.label_party in self.grouped or len(set(self.grouped)) != len(self.grouped):
+            raise ValueError("parties with owners of rows that cannot be")
         return self
 
 
@@ -92,8 +118,10 @@ def write_alignment(path: str | Path, alignment: Alignment, files: Files = PLAIN
     """The file is the old one or the new one, whatever happens; only its owner may read it."""
     path = Path(path)
     held = _Held(**{field: getattr(alignment, field) for field in _Held.model_fields if field != "format"})
-    metadata = {"alignment": held.model_dump_json(), "sha256": _UNSET}
-    data = safetensors.save({"rows": alignment.rows.astype("<i8")}, metadata)
+    text = held.model_dump_json(exclude=None if held.grouped else {"grouped"})
+    metadata = {"alignment": text, "sha256": _UNSET}
+    tensors = {name: tensor.astype("<i8") for name, tensor in alignment.list_tensors().items()}
+    data = safetensors.save(tensors, metadata)
     data = _resealed(data, _UNSET, sha256(data).hexdigest())
     with map_write_errors(path, len(data)):
         files.replace(path, data)
@@ -112,18 +140,38 @@ def read_alignment(path: str | Path, files: Files = PLAIN) -> Alignment:
         raise _damaged(path, "its checksum does not fit")
     try:
         held = _Held.model_validate_json(str(metadata.get("alignment")))
-        rows = safetensors.load(data)["rows"]
+        tensors = safetensors.load(data)
+        rows = tensors.pop("rows")
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, one["loc"])) or one["msg"] for one in error.errors())
         raise _damaged(path, f"these fields do not fit this version, which reads format 1: {fields}") from None
     except (SafetensorError, ValueError, TypeError, KeyError) as error:
         raise _damaged(path, f"its rows cannot be read ({error})") from None
-    size = held.sizes[held.me]
-    if rows.dtype != np.int64 or rows.ndim != 1 or not 1 <= len(rows) <= size:
+    _check_rows(path, held, rows)
+    return Alignment(rows=rows, owners=_read_owners(path, held, rows, tensors), **held.model_dump(exclude={"format"}))
+
+
+def _check_rows(path: Path, held: _Held, rows: npt.NDArray[Any]) -> None:
+    size, is_grouped = held.sizes[held.me], held.me in held.grouped
+    if rows.dtype != np.int64 or rows.ndim != 1 or len(rows) < 1 or (len(rows) > size and not is_grouped):
         raise _damaged(path, f"its rows are {rows.dtype} {rows.shape}, expected int64 of 1 to {size}")
-    if rows.min() < 0 or rows.max() >= size or len(np.unique(rows)) != len(rows):
+    is_repeated = not is_grouped and len(np.unique(rows)) != len(rows)
+    if rows.min() < 0 or rows.max() >= size or is_repeated:
         raise _damaged(path, f"its rows are not different ones from 0 to {size - 1}")
-    return Alignment(rows=rows, **held.model_dump(exclude={"format"}))
+
+
+def _read_owners(
+    path: Path, held: _Held, rows: RowNumbers, tensors: Mapping[str, npt.NDArray[Any]]
+) -> dict[PartyName, RowNumbers]:
+    """Of each row, at the label party; numbered in the order of their first rows."""
+    wanted = held.grouped if held.me == held.label_party else ()
+    if set(tensors) != {f"owners.{party}" for party in wanted}:
+        raise _damaged(path, f"it holds {', '.join(sorted(tensors)) or 'no owners'}")
+    for name, index in tensors.items():
+        fits = index.dtype == np.int64 and index.shape == rows.shape
+        if not fits or not np.array_equal(index, number_by_appearance(index)[1]):
+            raise _damaged(path, f"its {name} are no numbers of its {len(rows)} rows")
+    return {party: tensors[f"owners.{party}"] for party in wanted}
 
 
 def _metadata(path: Path, data: bytes) -> dict[str, Any]:

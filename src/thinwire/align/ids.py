@@ -86,6 +86,34 @@ def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, whole numbers count as their decimal text,
     dates and UUIDs as `str` writes them. Refuses rows without an id, ids that are there twice, and anything else.
     """
+    texts = _list_texts(values, where)
+    _require_different(texts, where)
+    return _join_texts(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerIds:
+    """Whose each row of the label party's table is: the ids of the owners, each there once, and each row's place."""
+
+    ids: Ids
+    index: RowNumbers  # [N]
+
+
+def normalize_owner_ids(values: Iterable[Any], where: str = "ids") -> OwnerIds:
+    """As `normalize_ids`, of ids that many rows may have in common; a row without one is refused."""
+    places: dict[bytes, int] = {}
+    texts = _list_texts(values, where)
+    index = np.fromiter((places.setdefault(text, len(places)) for text in texts), np.int64, len(texts))
+    return OwnerIds(_join_texts(list(places)), index)
+
+
+def _join_texts(texts: Sequence[bytes]) -> Ids:
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    return Ids(b"".join(texts), ends)
+
+
+def _list_texts(values: Iterable[Any], where: str) -> list[bytes]:
+    """Each row's id as it is compared."""
     texts: list[bytes] = []
     missing: list[int] = []
     for row, value in enumerate(_list_values(values, where), 1):
@@ -99,9 +127,7 @@ def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
         raise BadIds(f"{where}: {what}: {_rows(missing)}; give every row one, or drop it")
     if not texts:
         raise BadIds(f"{where}: there are no ids; give one for each row")
-    _require_different(texts, where)
-    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-    return Ids(b"".join(texts), ends)
+    return texts
 
 
 def _list_values(values: Any, where: str) -> Iterable[Any]:
@@ -197,6 +223,17 @@ def fresh_nonce() -> bytes:
 
 def sort_common_rows(ids: Ids, rows: RowNumbers, nonce: bytes) -> tuple[RowNumbers, bytes]:
     """These rows in the order that all parties agree on, and the digest of their ids."""
+    keys = _hash_rows(ids, rows, nonce)
+    order = np.argsort(keys.view(f"S{DIGEST_SIZE}")[:, 0])
+    return rows[order], _digest_keys(keys[order], nonce)
+
+
+def digest_rows(ids: Ids, rows: RowNumbers, nonce: bytes) -> bytes:
+    """Of the ids of these rows in this order."""
+    return _digest_keys(_hash_rows(ids, rows, nonce), nonce)
+
+
+def _hash_rows(ids: Ids, rows: RowNumbers, nonce: bytes) -> npt.NDArray[np.uint8]:
     keys = np.empty((len(rows), DIGEST_SIZE), np.uint8)
     for start in range(0, len(rows), _CHUNK):
         texts = ids.texts(rows[start : start + _CHUNK])
@@ -204,10 +241,13 @@ def sort_common_rows(ids: Ids, rows: RowNumbers, nonce: bytes) -> tuple[RowNumbe
             blake2b(text, digest_size=DIGEST_SIZE, key=nonce, person=b"tw align row").digest() for text in texts
         )
         keys[start : start + len(texts)] = np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, DIGEST_SIZE)
-    order = np.argsort(keys.view(f"S{DIGEST_SIZE}")[:, 0])
-    digest = sha256(_DOMAIN + nonce + len(rows).to_bytes(8, "big"))
-    digest.update(np.ascontiguousarray(keys[order]).data)
-    return rows[order], digest.digest()
+    return keys
+
+
+def _digest_keys(keys: npt.NDArray[np.uint8], nonce: bytes) -> bytes:
+    digest = sha256(_DOMAIN + nonce + len(keys).to_bytes(8, "big"))
+    digest.update(np.ascontiguousarray(keys).data)
+    return digest.digest()
 
 
 def shuffle_rows(count: int) -> RowNumbers:

@@ -8,8 +8,16 @@ from functools import partial
 from typing import Any
 
 from thinwire.align.alignment import Alignment
-from thinwire.align.ids import Ids, normalize_ids
-from thinwire.align.protocol import Backend, Conversation, Progress, Terms, align_feature_party, align_label_party
+from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids
+from thinwire.align.protocol import (
+    NO_GROUPS,
+    Backend,
+    Conversation,
+    Progress,
+    Terms,
+    align_feature_party,
+    align_label_party,
+)
 from thinwire.align.ristretto import ristretto
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import PartyName
@@ -33,8 +41,12 @@ def intersect(
     workers: int | None = None,
     backend: Backend | None = None,
     on_progress: Progress | None = None,
+    groups: Mapping[PartyName, Iterable[Any] | OwnerIds] = NO_GROUPS,
 ) -> AlignmentResult:
     """Which rows all parties have, and in which common order; by the same messages as between real parties.
+
+    `groups`: for each party that holds owners of rows (users, of ratings), whose each row of the label party's is, in
+    the words of that party's ids. Its alignment then has one of its own rows for each common row.
 
     `on_progress` is told what the label party has done; `workers` is for the default backend.
     """
@@ -48,16 +60,22 @@ def intersect(
         for party, values in ids_by_party.items()
     }
     features = [party for party in ids if party != label_party]
+    if unknown := [party for party in groups if party not in features]:
+        raise BadParameter(f"groups: {unknown[0]!r} is no feature party; there are {', '.join(features)}")
+    owners = {
+        party: values if isinstance(values, OwnerIds) else normalize_owner_ids(values, f"owners of rows at {party!r}")
+        for party, values in groups.items()
+    }
     simulation = Simulation([*features, label_party], run=0, label_party=label_party)
     with ExitStack() as stack:
         used = stack.enter_context(ristretto(workers)) if backend is None else backend
 
         def program(party: PartyName, mine: Ids) -> Callable[[], Alignment]:
-            talk = Conversation(party, label_party, features, simulation.channel(party))
+            talk = Conversation(party, label_party, features, simulation.channel(party), list(owners))
             if party != label_party:
                 return partial(align_feature_party, mine, talk, used, terms)
-            told = {} if on_progress is None else {"on_progress": on_progress}
-            return partial(align_label_party, mine, talk, used, terms, **told)
+            told: dict[str, Any] = {} if on_progress is None else {"on_progress": on_progress}
+            return partial(align_label_party, mine, talk, used, terms, groups=owners, **told)
 
         found = simulation.run({party: program(party, mine) for party, mine in ids.items()})
     return AlignmentResult({party: found[party] for party in ids}, simulation.ledger)

@@ -7,7 +7,7 @@ party that is started again in the middle ends the attempt of all, and nobody ke
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,14 @@ from thinwire.align import (
     Conversation,
     Ids,
     NoOverlap,
+    OwnerIds,
     Progress,
     TooLittleOverlap,
     align_feature_party,
     align_label_party,
 )
 from thinwire.align import Terms as AlignTerms
+from thinwire.align.protocol import NO_GROUPS
 from thinwire.base.errors import ThinwireError
 from thinwire.base.format import printable
 from thinwire.base.seeds import derive_seed
@@ -82,24 +84,37 @@ class _Attempt:
 class AligningParty:
     """Connects to the others and aligns; implements `Desk` for a listener and `Greeter` for a dialler."""
 
-    def __init__(self, own: NetworkParty, what: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, own: NetworkParty, what: str, say: Callable[[str], None], grouped: Sequence[PartyName] = ()
+    ) -> None:
+        """`grouped` are the parties that hold owners of rows."""
         self.own = own
         self.ledger = Ledger()
         self._say = say
         self._attempt = _Attempt(what, (*own.feature_parties, own.label_party))
+        self._grouped = tuple(grouped)
         self._instance = secrets.token_hex(8)
         self._instances: dict[PartyName, str] = {}  # of the peers' processes
         self._links: dict[PartyName, PeerLink] = {}
 
-    def align(self, ids: Ids, backend: Backend, terms: AlignTerms, on_progress: Progress) -> Alignment:
-        """Blocks until it is done; nothing is kept where it fails."""
+    def align(
+        self,
+        ids: Ids,
+        backend: Backend,
+        terms: AlignTerms,
+        on_progress: Progress,
+        groups: Mapping[PartyName, OwnerIds] = NO_GROUPS,
+    ) -> Alignment:
+        """Blocks until it is done; nothing is kept where it fails. `groups`: owners of the label party's rows."""
         most = _MOST_BYTES + 64 * len(ids)
         with TemporaryDirectory(prefix="thinwire-align-") as folder, self._connected(Path(folder), most) as channel:
             self._gather()
-            talk = Conversation(self.own.me, self.own.label_party, self.own.feature_parties, channel)
-            half = align_label_party if self.own.is_label_party else align_feature_party
+            own = self.own
+            talk = Conversation(own.me, own.label_party, own.feature_parties, channel, self._grouped)
             try:
-                return half(ids, talk, backend, terms, on_progress)
+                if own.is_label_party:
+                    return align_label_party(ids, talk, backend, terms, on_progress, groups)
+                return align_feature_party(ids, talk, backend, terms, on_progress)
             except _KNOWN_TO_ALL:
                 raise
             except ThinwireError as error:

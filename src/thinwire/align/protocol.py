@@ -19,13 +19,25 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from fractions import Fraction
 from math import ceil
-from typing import Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from thinwire.align.alignment import Alignment
-from thinwire.align.ids import DIGEST_SIZE, NONCE_SIZE, Ids, RowNumbers, fresh_nonce, sort_common_rows
+from thinwire.align.ids import (
+    DIGEST_SIZE,
+    NONCE_SIZE,
+    Ids,
+    OwnerIds,
+    RowNumbers,
+    digest_rows,
+    fresh_nonce,
+    sort_common_rows,
+)
 from thinwire.base.errors import BadParameter, Malformed, ThinwireError, TooLarge, UnknownTag
+from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import Kind, PartyName
 from thinwire.engine.channel.base import Channel, Message
 
@@ -95,6 +107,7 @@ class Terms:
 
 
 ANY_OVERLAP = Terms()
+NO_GROUPS: Mapping[PartyName, OwnerIds] = MappingProxyType({})
 
 
 # The messages of an alignment, in order: who talks, what both sides agree on, and each role's half ----------------
@@ -108,9 +121,11 @@ class Conversation:
     label_party: PartyName
     feature_parties: Sequence[PartyName]
     channel: Channel
+    grouped: Sequence[PartyName] = ()  # feature parties that hold owners of rows; all parties know which
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "feature_parties", tuple(self.feature_parties))
+        object.__setattr__(self, "grouped", tuple(party for party in self.feature_parties if party in self.grouped))
         parties = self.parties
         if len(parties) < 2 or len(set(parties)) != len(parties) or self.me not in parties:
             raise BadParameter(f"an alignment needs different parties, {self.me!r} among them, got {parties}")
@@ -119,6 +134,10 @@ class Conversation:
     def parties(self) -> tuple[PartyName, ...]:
         """In the job's order, the label party last."""
         return (*self.feature_parties, self.label_party)
+
+    def name_backend(self, backend: str) -> str:
+        """What both ends compare."""
+        return f"{backend}, owners at {', '.join(self.grouped)}" if self.grouped else backend
 
     def send(self, receiver: PartyName, kind: Kind, number: int, body: bytes) -> None:
         self.channel.send(Message(self.me, receiver, kind, number, body))
@@ -166,7 +185,9 @@ class Backend(Protocol):
 VERSION = 1
 _GREETING = struct.Struct("<BQ")  # version, number of ids; the backend's name follows
 _COUNT = struct.Struct("<Q")
+_COUNTS = struct.Struct("<QQ")  # rows, and owners of rows
 _ACCEPTS, _REFUSES = b"\x01", b"\x00"
+_ROWS_A_MESSAGE = 1 << 22  # whose owners one message tells
 
 
 class Step(IntEnum):
@@ -179,13 +200,12 @@ class Step(IntEnum):
     DIGEST_ACCEPTED = 4
 
 
-def greet(
-    talk: Conversation, peers: Sequence[PartyName], ids: int, backend: str, terms: Terms
-) -> dict[PartyName, int]:
-    """Tells the peers how many ids there are here, and learns how many each of them has."""
-    for peer in peers:
+def greet(talk: Conversation, counts: Mapping[PartyName, int], backend: str, terms: Terms) -> dict[PartyName, int]:
+    """Tells each peer how many ids are brought here to be matched with its own, and learns how many it has."""
+    backend = talk.name_backend(backend)
+    for peer, ids in counts.items():
         talk.send(peer, Kind.ALIGNMENT, Step.GREETING, _GREETING.pack(VERSION, ids) + backend.encode())
-    return {peer: _greeted(talk, peer, backend, terms) for peer in peers}
+    return {peer: _greeted(talk, peer, backend, terms) for peer in counts}
 
 
 def _greeted(talk: Conversation, peer: PartyName, backend: str, terms: Terms) -> int:
@@ -235,10 +255,11 @@ def _verdict(talk: Conversation, party: PartyName, step: Step) -> bool:
     return body == _ACCEPTS
 
 
-def announce_overlap(talk: Conversation, size: int) -> None:
-    """The size alone: whoever finds it too small learns nothing else."""
+def announce_overlap(talk: Conversation, size: int, owners: Mapping[PartyName, int]) -> None:
+    """The size alone: whoever finds it too small learns nothing else. `owners` of these rows, where there are any."""
     for party in talk.feature_parties:
-        talk.send(party, Kind.ALIGNMENT, Step.OVERLAP, _COUNT.pack(size))
+        body = _COUNTS.pack(size, owners[party]) if party in owners else _COUNT.pack(size)
+        talk.send(party, Kind.ALIGNMENT, Step.OVERLAP, body)
 
 
 def receive_overlap(talk: Conversation, at_most: int) -> int:
@@ -249,22 +270,41 @@ def receive_overlap(talk: Conversation, at_most: int) -> int:
     return int(size)
 
 
+def receive_owners(talk: Conversation, at_most: int, terms: Terms) -> tuple[int, int]:
+    """At a party that holds owners of rows: how many rows are common, and how many of its own they belong to."""
+    body = talk.receive_exactly(talk.label_party, Kind.ALIGNMENT, Step.OVERLAP, _COUNTS.size)
+    rows, owners = _COUNTS.unpack(body)
+    if owners > min(at_most, rows) or (rows and not owners):
+        raise talk.build_error(talk.label_party, f"{rows} rows of {owners} owners, at most {at_most} can be")
+    if rows > terms.max_peer_ids:
+        raise TooLarge(f"alignment: {rows} rows are common, over this party's max_peer_ids, {terms.max_peer_ids}")
+    return int(rows), int(owners)
+
+
 def _silent(done: int, total: int, stage: str) -> None:
     """Nobody asked to be told."""
 
 
 def align_label_party(
-    ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
+    ids: Ids,
+    talk: Conversation,
+    backend: Backend,
+    terms: Terms = ANY_OVERLAP,
+    on_progress: Progress = _silent,
+    groups: Mapping[PartyName, OwnerIds] = NO_GROUPS,
 ) -> Alignment:
-    """The label party's half."""
-    peer_ids = greet(talk, talk.feature_parties, len(ids), backend.name, terms)
+    """The label party's half; `groups` are the owners of its rows, for each party that holds owners."""
+    _require_groups(talk, len(ids), groups)
+    brought = {peer: len(groups[peer].ids) if peer in groups else len(ids) for peer in talk.feature_parties}
+    peer_ids = greet(talk, brought, backend.name, terms)
     sizes = peer_ids | {talk.me: len(ids)}
-    _agree_on_sizes(talk, sizes, terms)
+    _agree_on_sizes(talk, {name: size for name, size in sizes.items() if name not in groups}, terms)
 
-    places = backend.match_as_label(talk, ids, peer_ids, on_progress)
+    places = _match(talk, ids, backend, peer_ids, on_progress, groups)
     pairwise = {peer: int(np.count_nonzero(found >= 0)) for peer, found in places.items()}
     common = np.flatnonzero(np.logical_and.reduce([found >= 0 for found in places.values()]))
-    announce_overlap(talk, len(common))
+    owners = {peer: len(np.unique(group.index[common])) for peer, group in groups.items()}
+    announce_overlap(talk, len(common), owners)
     if not len(common):
         shared = ", ".join(f"{count} with {peer!r}" for peer, count in pairwise.items())
         raise _no_overlap(ids, f"no id is held by all parties ({shared})")
@@ -273,23 +313,61 @@ def align_label_party(
     nonce = fresh_nonce()
     rows, digest = sort_common_rows(ids, common, nonce)
     for peer, found in places.items():
-        talk.send(peer, Kind.COMMON_ROWS, 0, nonce + digest + _bitmap(found[common], peer_ids[peer]))
-    return _alignment(talk, ids, rows, digest, sizes, pairwise=pairwise)
+        if peer in groups:
+            check = digest_rows(groups[peer].ids, groups[peer].index[rows], nonce)
+            _send_owners(talk, peer, nonce + digest + check, found[rows].astype(_choose_width(peer_ids[peer])))
+        else:
+            talk.send(peer, Kind.COMMON_ROWS, 0, nonce + digest + _bitmap(found[common], peer_ids[peer]))
+    numbered = {peer: number_by_appearance(group.index[rows])[1] for peer, group in groups.items()}
+    return _alignment(talk, ids, rows, digest, sizes, pairwise=pairwise, owners=numbered)
+
+
+def _require_groups(talk: Conversation, rows: int, groups: Mapping[PartyName, OwnerIds]) -> None:
+    if set(groups) != set(talk.grouped):
+        raise BadParameter(f"owners of rows are given for {sorted(groups)}, and held by {sorted(talk.grouped)}")
+    for peer, group in groups.items():
+        if len(group.index) != rows:
+            raise BadParameter(f"{len(group.index)} rows have an owner at {peer!r}, and there are {rows} ids")
+
+
+def _match(
+    talk: Conversation,
+    ids: Ids,
+    backend: Backend,
+    peer_ids: Mapping[PartyName, int],
+    on_progress: Progress,
+    groups: Mapping[PartyName, OwnerIds],
+) -> dict[PartyName, RowNumbers]:
+    """For each feature party the place of each of our rows, or of its owner, in that party's list; -1 for none."""
+    alike = {peer: count for peer, count in peer_ids.items() if peer not in groups}
+    places = backend.match_as_label(talk, ids, alike, on_progress) if alike else {}
+    for peer, group in groups.items():
+        found = backend.match_as_label(talk, group.ids, {peer: peer_ids[peer]}, on_progress)[peer]
+        places[peer] = found[group.index]
+    return {peer: places[peer] for peer in peer_ids}
 
 
 def align_feature_party(
     ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
 ) -> Alignment:
     """A feature party's half."""
-    sizes = greet(talk, [talk.label_party], len(ids), backend.name, terms) | {talk.me: len(ids)}
+    is_grouped = talk.me in talk.grouped
+    sizes = greet(talk, {talk.label_party: len(ids)}, backend.name, terms) | {talk.me: len(ids)}
     _agree_on_sizes(talk, sizes, terms)
 
     order = backend.match_as_feature(talk, ids, sizes[talk.label_party], on_progress)
-    size = receive_overlap(talk, at_most=min(sizes.values()))
+    if is_grouped:
+        rows_in_common, size = receive_owners(talk, min(sizes.values()), terms)
+    else:
+        rows_in_common = size = receive_overlap(talk, at_most=min(sizes.values()))
     if not size:
         raise _no_overlap(ids, "no id is held by all parties")
     _agree_on_overlap(talk, len(ids), size, terms)
 
+    if is_grouped:
+        nonce, digest, check, places = _owners_of_rows(talk, len(ids), rows_in_common, size)
+        rows = order[places]
+        return _alignment(talk, ids, rows, digest, sizes, accepts=digest_rows(ids, rows, nonce) == check)
     nonce, theirs, places = _common_rows(talk, len(ids), size)
     rows, digest = sort_common_rows(ids, order[places], nonce)
     return _alignment(talk, ids, rows, digest, sizes, accepts=digest == theirs)
@@ -333,6 +411,34 @@ def _common_rows(talk: Conversation, count: int, size: int) -> tuple[bytes, byte
     return body[:NONCE_SIZE], body[NONCE_SIZE:head], places
 
 
+def _choose_width(count: int) -> np.dtype[Any]:
+    """Of a place in a list of so many: 1, 2 or 4 bytes."""
+    return np.dtype("<u1" if count <= 1 << 8 else "<u2" if count <= 1 << 16 else "<u4")
+
+
+def _send_owners(talk: Conversation, peer: PartyName, head: bytes, places: npt.NDArray[Any]) -> None:
+    """In several messages where there are many rows."""
+    for number, start in enumerate(range(0, len(places), _ROWS_A_MESSAGE)):
+        part = places[start : start + _ROWS_A_MESSAGE].tobytes()
+        talk.send(peer, Kind.COMMON_ROWS, number, part if number else head + part)
+
+
+def _owners_of_rows(talk: Conversation, count: int, rows: int, owners: int) -> tuple[bytes, bytes, bytes, RowNumbers]:
+    """Nonce, the alignment's digest, that of the owners' ids row by row, and the place of each row's owner."""
+    head, width = NONCE_SIZE + 2 * DIGEST_SIZE, _choose_width(count)
+    sizes = [min(_ROWS_A_MESSAGE, rows - start) * width.itemsize for start in range(0, rows, _ROWS_A_MESSAGE)]
+    sizes[0] += head
+    body = b"".join(
+        talk.receive_exactly(talk.label_party, Kind.COMMON_ROWS, number, size) for number, size in enumerate(sizes)
+    )
+    places = np.frombuffer(body, width, offset=head).astype(np.int64)
+    if int(places.max()) >= count or len(np.unique(places)) != owners:
+        what = f"rows of {len(np.unique(places))} owners, up to number {places.max()} of {count}"
+        raise talk.build_error(talk.label_party, f"{what}, after announcing {owners}")
+    digests = body[NONCE_SIZE:head]
+    return body[:NONCE_SIZE], digests[:DIGEST_SIZE], digests[DIGEST_SIZE:], places
+
+
 def _alignment(
     talk: Conversation,
     ids: Ids,
@@ -342,6 +448,7 @@ def _alignment(
     *,
     accepts: bool = True,
     pairwise: Mapping[PartyName, int] | None = None,
+    owners: Mapping[PartyName, RowNumbers] | None = None,
 ) -> Alignment:
     """What all parties accept; raises AlignmentsDiffer where one does not."""
     if differing := vote(talk, Step.DIGEST_ACCEPTED, accepts):
@@ -356,4 +463,6 @@ def _alignment(
         pairwise=pairwise,
         ids_digest=ids.digest(),
         when=datetime.now(UTC).replace(microsecond=0),
+        grouped=tuple(talk.grouped),
+        owners=owners or {},
     )

@@ -56,9 +56,16 @@ def _align_here(
         file = text.validate(RosterFile)
         rows = {one.name: RowSource(one, folder, prefix) for one in (*file.party, file.label_party)}
         ids = {name: one.ids for name, one in rows.items()}
+        grouped = {one.name: one.group for one in file.party if one.group is not None}
+        groups = {name: rows[file.label_party.name].read_owners(column) for name, column in grouped.items()}
     with ProgressLine("ids", 0) as progress:
         found = intersect(
-            ids, file.label_party.name, min_overlap=terms.min_overlap, workers=workers, on_progress=progress.count
+            ids,
+            file.label_party.name,
+            min_overlap=terms.min_overlap,
+            workers=workers,
+            on_progress=progress.count,
+            groups=groups,
         )
     return _write({name: (one, found[name]) for name, one in rows.items()}, found.ledger.total().bytes)
 
@@ -74,13 +81,15 @@ def _between_organisations(
 
     own = read_party_view(job, name, settings)
     own.network_party.load_credentials()
-    require_approval(describe_alignment(own.me, own.label_party, own.feature_parties), own.me, yes)
+    grouped = own.roster.grouped
+    require_approval(describe_alignment(own.me, own.label_party, own.feature_parties, grouped), own.me, yes)
     rows = RowSource(own.section, own.folder, prefix)
     with own.text.locate_errors():
         ids = rows.ids
-    party = AligningParty(own.network_party, rows.what, say)
+        groups = {name: rows.read_owners(column) for name, column in grouped.items() if own.is_label_party}
+    party = AligningParty(own.network_party, rows.what, say, tuple(grouped))
     with ristretto(workers) as backend, ProgressLine("ids", 0) as progress:
-        found = party.align(ids, backend, terms, progress.count)
+        found = party.align(ids, backend, terms, progress.count, groups)
     return _write({own.me: (rows, found)}, party.ledger.total().bytes)
 
 
@@ -102,6 +111,9 @@ def _write(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[st
         if rows.alignment_file is None:
             missing.append(f'{rows.section.path}: {rows.prefix}alignment = "{file.name}"')
     alignment = next(iter(found.values()))[1]
+    owners = {name: one.match_count for name, (_, one) in found.items() if one.is_grouped}
+    for _, one in found.values():
+        owners |= {party: int(index.max()) + 1 for party, index in one.owners.items()}
     sizes: dict[str, int] = {}
     pairwise: dict[str, int] = {}
     for _, one in found.values():
@@ -112,6 +124,7 @@ def _write(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[st
         "digest": alignment.digest,
         "ids": sizes,
         "pairwise": pairwise,
+        "owners": owners,
         "bytes": total,
         "files": files,
         "to_add": missing,
@@ -121,6 +134,7 @@ def _write(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[st
 def _format_lines(found: dict[str, Any]) -> list[str]:
     brought = ", ".join(f"{party} {count}" for party, count in found["ids"].items())
     lines = [f"{found['rows']} rows are held by all parties (ids: {brought}); {format_bytes(found['bytes'])} sent"]
+    lines += [f"  they have {count} owners at {party}" for party, count in found["owners"].items()]
     if found["pairwise"]:
         pairs = ", ".join(f"{count} with {party}" for party, count in found["pairwise"].items())
         lines.append(f"  the label party also learned how many it shares with each: {pairs}")

@@ -29,7 +29,8 @@ def _format_lines(shown: DryRun) -> Iterator[str]:
     yield f"{shown.method}: {shown.rows} training rows, {shown.test_rows} test rows, {shown.rounds} rounds"
     yield from format_preparation(shown.prepared, shown.label)
     for name, width in shown.widths.items():
-        yield f"  {name}: embedding of width {width}, {shown.parameters[name]} parameters"
+        owners = f", {shown.owners[name]} owners of these rows" if name in shown.owners else ""
+        yield f"  {name}: embedding of width {width}, {shown.parameters[name]} parameters{owners}"
     yield f"  top model: {shown.parameters['top']} parameters"
     yield f"first round: {format_bytes(first['up'])} up, {format_bytes(first['down'])} down, as really encoded"
     if shown.once_bytes:

@@ -97,7 +97,11 @@ def _score_here(
     unmatched = _report_unmatched(held.unmatched)
     with ProgressLine("rows", 0) as progress:
         found = write_scores(
-            out, asked, lambda rest: run.score_rows(held.tables, rest, held.counted), progress.count, resume
+            out,
+            asked,
+            lambda rest: run.score_rows(held.tables, rest, held.counted, held.owners),
+            progress.count,
+            resume,
         )
     return {**found, "unmatched": unmatched}
 

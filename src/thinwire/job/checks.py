@@ -113,15 +113,14 @@ def check_rows(party: FeatureParty | LabelParty, label_party: LabelParty) -> Non
     """All parties hold as many rows as there are labels."""
     if party.features is None:
         return
-    rows = len(label_party.labels)
-    if len(party.features) != rows:
+    rows, own = len(label_party.labels), party.count_rows()
+    if own != rows:
         raise BadInput(
-            f"party {party.name!r} has {len(party.features)} rows, {label_party.name!r} has {rows} labels; all "
-            "parties must hold the same rows in the same order"
+            f"party {party.name!r} has {own} rows, {label_party.name!r} has {rows} labels; all parties must hold the "
+            "same rows in the same order, or say by `group` which rows have one owner in common"
         )
     for which in HeldOut:
-        table, labels = getattr(party, f"{which}_features"), label_party.held_out.get(which)
-        here, there = (0 if one is None else len(one) for one in (table, labels))
+        here, there = party.count_rows(which), len(label_party.held_out.get(which, ()))
         if here != there:
             held = f"party {party.name!r} has {here or 'no'} {which} rows"
             raise BadInput(f"{held}, there are {there or 'no'} {which} labels")
@@ -206,8 +205,37 @@ def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings:
         )
 
 
+def check_group(where: str, party: FeatureParty, recipe: Recipe, settings: RunSettings) -> None:
+    """Refuses what needs a row of features for every row of the run, where rows have owners in common."""
+    if party.group is None:
+        return
+    has_norm = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in party.bottom.modules())
+    wrong = {
+        "secure sum adds embeddings row by row, and an owner has one for all its rows; use thin, efvfl or svfl": (
+            isinstance(recipe.aggregation, SecureSum)
+        ),
+        f"{recipe.name} shares labels, so that every party computes each row's loss; use labels='private', or thin": (
+            recipe.labels is Labels.SHARED
+        ),
+        "order='update_first' is the papers' own, a row at a time; use order='exchange_first'": (
+            recipe.order == "update_first"
+        ),
+        "DPBottom's ledger counts rows, and here a step uses all rows of an owner; leave training out": (
+            isinstance(settings.training, DPBottom)
+        ),
+        f"{type(party.bottom).__name__} fits single rows, and one derivative comes for all rows of an owner; use a "
+        "network, or an encoder with once": isinstance(party.bottom, BoostedTrees | Linear),
+        "batch normalisation would see an owner once for all its rows, in a batch of one at times; use another "
+        "normalisation, as LayerNorm": has_norm,
+    }
+    for says, holds in wrong.items():
+        if holds:
+            raise IncompatibleRecipe(f"{where} has a group, but {says}; or leave group out and repeat owners' rows")
+
+
 def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Recipe, settings: RunSettings) -> None:
     """Where a guarantee is made for single rows, each must be computed by itself."""
+    check_group(where, party, recipe, settings)
     check_one_way(where, party.bottom, recipe, settings)
     check_learner(where, party.bottom, recipe, settings)
     if isinstance(party.bottom, Linear):

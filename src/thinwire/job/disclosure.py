@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -43,13 +43,14 @@ class Participants:
     points_to_double_odds: Any = None  # of a scorecard
     has_products: bool = False  # the top model multiplies outputs of different parties
     tree_curvature: float | str | None = None  # of the loss, where a party with trees reads it from the label party's
+    grouped: Mapping[PartyName, str] = field(default_factory=dict)  # parties of owners of rows; by which ids
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
     """For each party, the label party first, what it is sent and what follows from it."""
     sees = {participants.label_party: _label_party_sees(recipe, participants)}
     for party in participants.feature_parties:
-        sees[party] = _feature_party_sees(recipe, participants)
+        sees[party] = _feature_party_sees(recipe, participants, party in participants.grouped)
     return sees
 
 
@@ -175,8 +176,10 @@ class Consent:
         )
 
 
-def describe_alignment(me: PartyName, label_party: PartyName, feature_parties: Sequence[PartyName]) -> str:
-    """What everybody learns when ids are aligned."""
+def describe_alignment(
+    me: PartyName, label_party: PartyName, feature_parties: Sequence[PartyName], grouped: Mapping[PartyName, str]
+) -> str:
+    """What everybody learns when ids are aligned; `grouped` parties hold owners of rows."""
     lines = [
         f"{me!r} is asked to align its ids with the others'; no other id is shown",
         f"{label_party} learns how many ids {', '.join(feature_parties)} bring, and which of its own ids each of "
@@ -184,6 +187,12 @@ def describe_alignment(me: PartyName, label_party: PartyName, feature_parties: S
         *(
             f"{party} learns how many ids {label_party} brings, and which of its own ids all parties have"
             for party in feature_parties
+            if party not in grouped
+        ),
+        *(
+            f"{party} learns how many different ids {label_party} has in {column!r}, and to which of its own ids "
+            "every common row belongs, and so how many rows each of them has"
+            for party, column in grouped.items()
         ),
     ]
     return "\n  ".join(lines)
@@ -198,6 +207,9 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
         sees.append(
             "in these a coarse copy of what each party encodes, for good; `thinwire audit` measures how coarse"
         )
+    if participants.grouped:
+        holders = ", ".join(participants.grouped)
+        sees.append(f"which rows have an owner of {holders} in common: it holds the owners' ids itself")
     if participants.has_validation_rows:
         often = "once" if _is_one_way(recipe) else "at every evaluation"
         sees.append(f"{_validation_embeddings(recipe)}, {often}")
@@ -232,6 +244,16 @@ _DIRECTIONS_OF_BINS = (
 )
 
 
+def _describe_index(participants: Participants) -> str:
+    """What a party that holds owners of rows knows of them."""
+    index = "which of its own rows every row of the run belongs to, and so how many rows each of them has"
+    if len(participants.grouped) == 1:
+        return index
+    return (
+        f"{index}; parties that put these together ({', '.join(participants.grouped)}) know whose are the same rows"
+    )
+
+
 def _is_one_way(recipe: Recipe) -> bool:
     return isinstance(recipe.schedule, OneWay)
 
@@ -257,12 +279,13 @@ def _whose(recipe: Recipe) -> str:
     return "the sum of all parties'" if isinstance(recipe.aggregation, SecureSum) else "every party's"
 
 
-def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
+def _feature_party_sees(recipe: Recipe, participants: Participants, is_grouped: bool = False) -> list[str]:
     verdict = "of every evaluation one bit: is the validation score the best so far?"
     losses = "for each of its own columns, the score on the test rows that is lost when it is permuted"
     is_card = participants.points_to_double_odds is not None
     return [
-        *_answers_seen(recipe, participants),
+        *_answers_seen(recipe, participants, "owner of training rows" if is_grouped else "training row"),
+        *([_describe_index(participants)] if is_grouped else []),
         *(["its own coefficients"] if participants.is_regression else []),
         *([_PRODUCTS] if participants.has_products else []),
         *(["how many rows of each class are in every bin of its columns"] if is_card else []),
@@ -271,7 +294,7 @@ def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]
     ]
 
 
-def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
+def _answers_seen(recipe: Recipe, participants: Participants, row: str) -> list[str]:
     if recipe.labels is Labels.SHARED and isinstance(recipe.aggregation, SecureSum):
         theirs = [f"{participants.label_party}'s embeddings"] if participants.label_party_has_features else []
         return ["all labels", "the top model", f"the sum of all parties' embeddings, {_sent(recipe)} them", *theirs]
@@ -283,10 +306,10 @@ def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
     summed = isinstance(recipe.aggregation, SecureSum)
     one = "the derivative of the sum" if summed else "its own derivative"
     if isinstance(recipe.defence, NoDefence) and _sends_leaves(recipe):
-        return [f"{one} for every training row, whose sign is the label where the top model only adds a bias"]
+        return [f"{one} for every {row}, whose sign is the label where the top model only adds a bias"]
     if isinstance(recipe.defence, NoDefence):
-        return [f"{one} for every training row, from which labels can often be guessed"]
-    return [f"{one} for every training row, after {recipe.defence}; `thinwire audit` measures what still leaks"]
+        return [f"{one} for every {row}, from which labels can often be guessed"]
+    return [f"{one} for every {row}, after {recipe.defence}; `thinwire audit` measures what still leaks"]
 
 
 def _sent(recipe: Recipe) -> str:
@@ -310,10 +333,11 @@ def describe_agreement(
     found = {"recipe": recipe.digest()}
     found |= _leaves("recipe", {key: part for key, part in recipe.describe().items() if key != "is"})
     given = settings.model_dump()
-    for field in _SETTINGS:
-        found[f"job.{field}"] = _text(given[field])
+    for name in _SETTINGS:
+        found[f"job.{name}"] = _text(given[name])
     if settings.column_importance:  # approvals are older than it
         found["job.column_importance"] = _text(True)
+    found |= {f"party.{name}.group": column for name, column in roster.grouped.items()}
     found["parties"] = ", ".join(roster.feature_parties)
     found["label_party"] = roster.label_party
     if roster.is_regression:

@@ -35,6 +35,7 @@ from thinwire.engine.privacy.accounting.renyi import require_delta
 from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches
+from thinwire.engine.protocols.context import Groups
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
@@ -157,7 +158,13 @@ class Job:
             isinstance(self.label_party.top, RegressionTop),
             getattr(self.label_party.top, "points_to_double_odds", None),
             isinstance(self.label_party.top, InteractionTop),
+            grouped={party.name: "group" for party in self.parties if party.group is not None},
         )
+
+    @property
+    def owners(self) -> dict[PartyName, Groups]:
+        """Of the rows of parties with a group."""
+        return {party.name: party.owners for party in self.parties if party.owners is not None}
 
     @property
     def rows(self) -> int:
@@ -281,7 +288,8 @@ class Job:
         data = xxhash.xxh3_64()
         for party in self.everyone:
             held = (getattr(party, name, None) for name in ("labels", "sample_weight", "validation_labels"))
-            for table in (party.features, party.test_features, party.validation_features, *held):
+            owners = (getattr(party, name, None) for name in ("group", "test_group", "validation_group"))
+            for table in (party.features, party.test_features, party.validation_features, *held, *owners):
                 if table is not None:
                     data.update(str(table.shape).encode())
                     data.update(table.contiguous().cpu().flatten().view(torch.uint8).numpy().data)

@@ -5,8 +5,8 @@ For the simulator and for one party alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,10 @@ from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, BiasTop, fusion_width
 from thinwire.engine.models.losses import Loss, find_base_rate
 from thinwire.engine.programs.parties import FeatureParty, LabelParty, accepts_gaps
+from thinwire.engine.protocols.context import Groups
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import RowOwners
 from thinwire.job.checks import check_outputs, find_embedding_width, may_use_base_rate
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_text, resolve_document, toml_text
@@ -40,7 +43,7 @@ from thinwire.job.registry import (
     count_outputs,
     derive_weight_seed,
 )
-from thinwire.job.row_selection import RowSelection, RowSource, require_one_alignment, require_same_rows
+from thinwire.job.row_selection import RowSelection, RowSet, RowSource, require_one_alignment, require_same_rows
 from thinwire.job.schema import (
     ColumnSource,
     JobFile,
@@ -64,6 +67,7 @@ class PartyTables:
     test_features: Any = None
     preparation: Preparation | None = None
     unaligned_features: Any = None  # of rows that others lack
+    groups: Mapping[str, Any] = field(default_factory=dict)  # with a group: "group", "validation_group", "test_group"
 
     @property
     def follows(self) -> dict[str, Any]:
@@ -81,6 +85,7 @@ class TableReader:
     folder: Path
     split: SplitSection | None
     keeps_unaligned: bool = False  # rows that others lack, for models that learn without labels
+    owner_columns: Sequence[str] = ()  # ids of the rows' owners, in the label party's table: no features
 
     @cached_property
     def rows(self) -> RowSelection:
@@ -102,11 +107,16 @@ class TableReader:
         spare = self.rows.take_unaligned(table) if self.keeps_unaligned else None
         if settings is None:
             rows, steering, test, others = (None if one is None else one.array for one in (*tables, spare))
-            return PartyTables(rows, steering, test, unaligned_features=others)
+            return PartyTables(rows, steering, test, unaligned_features=others, groups=self._list_groups())
         with at(f"{self.section.path}.prepare"):
             preparation = Preparation.fit(tables[0], settings)
         converted = self.convert("features", preparation.apply, tables)
-        return PartyTables(*converted, preparation, None if spare is None else preparation.apply(spare))
+        spare = None if spare is None else preparation.apply(spare)
+        return PartyTables(*converted, preparation, spare, self._list_groups())
+
+    def _list_groups(self) -> dict[str, Any]:
+        kinds = {"group": self.rows.training, "validation_group": self.rows.validation, "test_group": self.rows.test}
+        return {field: rows.index for field, rows in kinds.items() if rows is not None and rows.index is not None}
 
     def convert(
         self, field: str, apply: Callable[[Cells], Tensor], tables: tuple[Cells, Cells | None, Cells | None]
@@ -134,6 +144,10 @@ class TableReader:
             if name in (found.names or ()):  # a label among the features leaks the answer
                 says = f"holds the label {name!r}; write all_but = [{name!r}]"
                 raise BadColumn.of(f"{self.section.path}.{field}", says)
+        for name in self.owner_columns:
+            if name in (found.names or ()):
+                says = f"holds {name!r}, the ids of the rows' owners; write all_but = [{name!r}]"
+                raise BadColumn.of(f"{self.section.path}.{field}", says)
         return found
 
     def _read_cells(self, field: str, source: Source, taken: Sequence[str]) -> Cells:
@@ -142,7 +156,7 @@ class TableReader:
             file, form = self.folder / source.file, source.text_format
             if source.key is not None:
                 raise BadFile(f"{file}: prepare is for tables, .csv and .parquet; an NPZ file's arrays are ready")
-            own = self._id_columns(source)
+            own = [*self._id_columns(source), *self.owner_columns]
             there = column_names(file, form)
             left_out = [name for name in [*own, *taken] if name in there]
             asked = select_columns(file, there, source.columns, source.all_but or ())
@@ -231,6 +245,35 @@ class LabelData:
     preparation: Preparation | None = None
     coding: LabelCoding | None = None  # where the labels have a task
     unaligned_features: Tensor | None = None
+    owners: Mapping[PartyName, Groups] = field(default_factory=dict)  # of its rows, at parties with a group
+
+
+def list_owners(rows: RowSelection) -> dict[PartyName, Groups]:
+    """Of the label party's rows, at each party that holds owners."""
+    held_out = {which: rows.select(RowSet(which)) for which in HeldOut}
+    for some in held_out.values():
+        if some is not None and rows.training.owners and not some.owners and rows.section.test_source is not None:
+            says = "is missing, and a group needs it: name a file here, and run `thinwire align --test`"
+            raise BadInput.of(some.source.locate("alignment"), says)
+    return {
+        party: Groups(
+            RowOwners.of(torch.from_numpy(index)),
+            {
+                which: RowOwners.of(torch.from_numpy(some.owners[party]))
+                for which, some in held_out.items()
+                if some is not None and party in some.owners
+            },
+        )
+        for party, index in rows.training.owners.items()
+    }
+
+
+def require_groups(found: Collection[PartyName], asked: Collection[PartyName]) -> None:
+    """The label party's alignment is with the owners that the job names."""
+    if set(found) != set(asked):
+        held, named = (", ".join(sorted(names)) or "none" for names in (found, asked))
+        says = f"has owners of rows at {held}, the job names a group at {named}; run `thinwire align` again"
+        raise BadInput.of("label_party.alignment", says)
 
 
 @dataclass(frozen=True)
@@ -243,6 +286,7 @@ class PartyLoader:
     split: SplitSection | None = None
     code: CodeSources = CodeSources()  # whose modules may be built
     pretrains: bool = False
+    owner_columns: Sequence[str] = ()  # of parties with a group, in the label party's table
 
     def load_feature_party(self, section: PartySection) -> FeatureParty:
         held = self._open_tables(section).read_features(section.features)
@@ -255,17 +299,21 @@ class PartyLoader:
             held.preparation,
             held.validation_features,
             held.unaligned_features,
+            **held.groups,
         )
 
     def _open_tables(self, section: PartyEntry) -> TableReader:
-        return TableReader(section, self.folder, self.split, self.pretrains or section.has_encoder)
+        learns_alone = self.pretrains or section.has_encoder
+        columns = self.owner_columns if isinstance(section, LabelEntry) else ()
+        return TableReader(section, self.folder, self.split, learns_alone, columns)
 
     def load_label_data(self, section: LabelSection) -> LabelData:
         reader = self._open_tables(section)
         find_loss(section)
+        owners = list_owners(reader.rows)
         labels, validation_labels, test_labels, coding = read_label_column(reader, section)
         if section.features is None:
-            return LabelData(labels, validation_labels, test_labels, coding=coding)
+            return LabelData(labels, validation_labels, test_labels, coding=coding, owners=owners)
         if section.model is None:
             raise BadInput.of(f"{section.path}.model", "is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
@@ -285,12 +333,13 @@ class PartyLoader:
             held.preparation,
             coding,
             None if held.unaligned_features is None else torch.as_tensor(held.unaligned_features),
+            owners,
         )
 
     def load_label_party(self, section: LabelSection, data: LabelData, widths: Sequence[int]) -> LabelParty:
         """The label party whose top model takes embeddings of the feature parties' `widths`, and its own last."""
         top = self.build_top(section, widths if data.width is None else [*widths, data.width], data.coding)
-        held = {field: value for field, value in vars(data).items() if field != "width"}
+        held = {field: value for field, value in vars(data).items() if field not in ("width", "owners")}
         with at("label_party"):
             party = LabelParty(
                 section.name,
@@ -383,8 +432,12 @@ class JobSource:
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
         _require_one_alignment(file, self._folder)
         pretrains = settings.pretraining is not None
-        sections = PartyLoader(self._folder, settings.seed, self._recipe, file.job.split, self._code, pretrains)
+        grouped = {section.name: section.group for section in file.party if section.group is not None}
+        sections = PartyLoader(
+            self._folder, settings.seed, self._recipe, file.job.split, self._code, pretrains, list(grouped.values())
+        )
         data = sections.load_label_data(file.label_party)
+        require_groups(data.owners, grouped)
         outputs = count_label_outputs(file.label_party, data.labels, data.coding)
         parties = [
             sections.load_feature_party(complete_model(section, file.label_party, self._recipe, outputs))

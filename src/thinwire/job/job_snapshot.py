@@ -124,6 +124,9 @@ def digest_tables(name: PartyName, data: FeatureParty | LabelParty | LabelData) 
     kinds = ("", "validation_", "test_")
     fields = [f"{kind}{what}" for what in ("features", "labels") for kind in kinds]
     tables = {field: getattr(data, field, None) for field in fields}
+    tables |= {f"{kind}group": getattr(data, f"{kind}group", None) for kind in kinds}
+    for party, groups in (data.owners if isinstance(data, LabelData) else {}).items():
+        tables |= {f"owners at {party}": groups.training.index}
     return {f"{name}.{field}": _digest(table) for field, table in tables.items() if isinstance(table, Tensor)}
 
 

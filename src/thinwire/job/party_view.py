@@ -45,7 +45,7 @@ from thinwire.job.checks import (
 )
 from thinwire.job.disclosure import Consent, Participants, describe_agreement, describe_budget, describe_training
 from thinwire.job.job_file import JobText, read_text, resolve_document, toml_text
-from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
+from thinwire.job.job_loader import LabelData, PartyLoader, find_loss, require_groups
 from thinwire.job.messages import at, within
 from thinwire.job.own_code import CodeSources, find_modules
 from thinwire.job.privacy_plan import PrivacyPlan
@@ -197,6 +197,7 @@ class PartyView:
         with self.text.locate_errors():
             data = self.loader.load_label_data(section)
             self._check_rows(*count_rows(data))
+            require_groups(data.owners, self.roster.grouped)
         return data
 
     def build_label_party(self, data: LabelData, widths: Mapping[PartyName, int]) -> LabelParty:
@@ -271,7 +272,8 @@ class PartyView:
     def loader(self) -> PartyLoader:
         """Reads what its section names, and builds its models."""
         pretrains = self.settings.pretraining is not None
-        return PartyLoader(self.folder, self.settings.seed, self.recipe, self.job.split, self.code, pretrains)
+        seed, columns = self.settings.seed, list(self.roster.grouped.values())
+        return PartyLoader(self.folder, seed, self.recipe, self.job.split, self.code, pretrains, columns)
 
     @property
     def modules(self) -> dict[str, str]:
@@ -287,9 +289,10 @@ class PartyView:
 
 def count_rows(data: FeatureParty | LabelData) -> tuple[int, dict[HeldOut, int]]:
     """Training rows, and those that are kept back."""
-    what = "labels" if isinstance(data, LabelData) else "features"
-    tables = {which: getattr(data, f"{which}_{what}") for which in HeldOut}
-    return len(getattr(data, what)), {which: len(table) for which, table in tables.items() if table is not None}
+    if isinstance(data, FeatureParty):
+        return data.count_rows(), {which: data.count_rows(which) for which in data.held_out}
+    tables = {which: getattr(data, f"{which}_labels") for which in HeldOut}
+    return len(data.labels), {which: len(table) for which, table in tables.items() if table is not None}
 
 
 def _checked(widths: Mapping[PartyName, int], names: Sequence[PartyName]) -> dict[PartyName, int]:
@@ -303,7 +306,7 @@ def _checked(widths: Mapping[PartyName, int], names: Sequence[PartyName]) -> dic
     return {name: widths[name] for name in names}
 
 
-_OF_OTHERS = ("name", "certificate_name")
+_OF_OTHERS = ("name", "certificate_name", "group")
 _OF_THE_TOP = ("top", "fusion", "loss", "class_weights")
 
 
@@ -390,6 +393,7 @@ def _roster(file: RosterFile, section: PartyEntry, recipe: Recipe) -> Participan
         has_products=bool((section.model or {}).get("pairs")) or _has_top(section, "interaction_top"),
         tree_curvature=find_curvature(file.label_party, recipe) if boosts else None,
         points_to_double_odds=_find_points(section),
+        grouped={party.name: party.group for party in file.party if party.group is not None},
     )
 
 

@@ -1,7 +1,8 @@
 """Which rows train, and which are kept back: answered here for training, scoring, alignment and erasure.
 
 A party names the ids of its rows, and perhaps an alignment, which says which of them all parties hold. Validation and
-test rows come by `[job] split` from the same table: a keyed hash of each row's id decides, the same at every party.
+test rows come by `[job] split` from the same table: a keyed hash of each row's id decides, the same at every party;
+where a party holds owners of rows, which have no id of their own there, of the row's place in the alignment.
 Test rows may instead have tables of their own.
 """
 
@@ -21,9 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.align import Alignment, Ids, normalize_ids, read_alignment
+from thinwire.align import Alignment, Ids, OwnerIds, normalize_ids, normalize_owner_ids, read_alignment
 from thinwire.align.ids import RowNumbers, id_text
 from thinwire.base.errors import BadIds, BadInput
+from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
 from thinwire.data.readers.features import read_id_texts
 from thinwire.job.messages import at
@@ -108,7 +110,7 @@ class UnmatchedRows:
     def outside_alignment(cls, alignment: Alignment) -> UnmatchedRows:
         """As one party knows it of its own rows."""
         of = alignment.sizes[alignment.me]
-        rows, others = of - len(alignment), [name for name in alignment.parties if name != alignment.me]
+        rows, others = of - alignment.match_count, [name for name in alignment.parties if name != alignment.me]
         is_known = len(others) == 1 or not rows
         missing = dict.fromkeys(others, rows) if is_known else {}
         if alignment.pairwise is not None:
@@ -181,16 +183,33 @@ class RowSource:
                 raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
             return read_ids(self.folder / self.ids_source.file, self.ids_source)
 
+    def read_owners(self, column: str) -> OwnerIds:
+        """Whose each row of the label party's is: a column beside the ids."""
+        with at(self.locate("ids")):
+            if self.ids_source is None:
+                raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
+            return read_owner_ids(self.folder / self.ids_source.file, self.ids_source, column)
+
     @cached_property
     def alignment(self) -> Alignment | None:
         """Refuses another party's alignment, and one of ids that have changed since; None where there is none."""
         if self.alignment_file is None:
+            if self.section.group is not None and not (self.prefix and self.section.test_source is None):
+                says = "is missing, and a group needs it: name a file here, and run `thinwire align`"
+                raise BadInput.of(self.locate("alignment"), says)
             return None
         with at(self.locate("alignment")):
             found = read_alignment(self.file)
             if found.me != self.section.name:
                 raise BadInput(f"{self.file} is the alignment of {found.me!r}, not of {self.section.name!r}")
             found.require_same_ids(self.ids)
+            if found.is_grouped != (self.section.group is not None):
+                says = (
+                    "of owners of rows, and there is no group"
+                    if found.is_grouped
+                    else "of single rows, not of a group"
+                )
+                raise BadInput(f"{self.file} is {says}; align again, or change `group` at all parties")
         return found
 
     def count_unmatched_rows(self) -> UnmatchedRows:
@@ -200,7 +219,19 @@ class RowSource:
 
     def select(self) -> SelectedRows:
         """All rows as they stand, or the aligned ones in the common order."""
-        return SelectedRows(self, None if self.alignment is None else self.alignment.rows)
+        if self.alignment is None:
+            return SelectedRows(self, None)
+        return self.select_places(np.arange(len(self.alignment)), None)
+
+    def select_places(self, places: RowNumbers, digest: str | None) -> SelectedRows:
+        """These rows of the alignment; of all rows as they stand, where there is none."""
+        if self.alignment is None:
+            return SelectedRows(self, places, digest)
+        rows, index = self.alignment.rows[places], None
+        if self.alignment.is_grouped:
+            rows, index = number_by_appearance(rows)
+        owners = {party: number_by_appearance(of[places])[1] for party, of in self.alignment.owners.items()}
+        return SelectedRows(self, rows, digest, index, owners)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +241,8 @@ class SelectedRows:
     source: RowSource
     rows: RowNumbers | None  # None: all of them, as they stand
     split_digest: str | None = None  # of all common rows and of the split, where a split chose these
+    index: RowNumbers | None = None  # with a group: for each row of the run, which of `rows` it belongs to
+    owners: Mapping[PartyName, RowNumbers] = field(default_factory=dict)  # at the label party: of each row, by party
 
     def take(self, table: Any, what: str) -> Any:
         """These rows of a table of numbers or cells."""
@@ -226,7 +259,7 @@ class SelectedRows:
     def digest(self) -> RowDigest | None:
         """Of aligned rows the alignment's own, which all parties have; None where the rows have no ids."""
         if self.split_digest is not None and self.rows is not None:
-            return RowDigest(self.split_digest, len(self.rows))
+            return RowDigest(self.split_digest, len(self.rows if self.index is None else self.index))
         if self.source.alignment is not None:
             return RowDigest(self.source.alignment.digest, len(self.source.alignment))
         if self.source.ids_source is None:
@@ -234,13 +267,14 @@ class SelectedRows:
         return RowDigest(self.source.ids.digest(), len(self.source.ids))
 
     def list_ids(self) -> IdTable | None:
-        """None where the rows have no ids."""
+        """None where the rows have no ids; with a group, each row has its owner's."""
         if self.source.ids_source is None:
             return None
         every = self.source.ids.decode()
         if self.rows is None:
             return IdTable(every)
-        ids = [every[row] for row in self.rows.tolist()]
+        rows = self.rows if self.index is None else self.rows[self.index]
+        ids = [every[row] for row in rows.tolist()]
         return IdTable(ids, frozenset(every) - set(ids))
 
 
@@ -318,7 +352,7 @@ class RowSelection:
         if len(known) != len(parts):
             return None
         ids = [text for part in known for text in part.ids]
-        if len(set(ids)) != len(ids):
+        if len(known) > 1 and len(set(ids)) != len(ids):
             return None  # the same id among training and test rows: a row number says which is meant
         outside: frozenset[str] = frozenset().union(*(part.outside for part in known))
         return IdTable(ids, outside - set(ids))
@@ -327,6 +361,12 @@ class RowSelection:
 def read_ids(file: Path, source: ColumnSource) -> Ids:
     """The ids of a file that is laid out as the section says, as they are compared."""
     return normalize_ids(read_id_texts(file, source.key, source.column, source.text_format), str(file))
+
+
+def read_owner_ids(file: Path, source: ColumnSource, column: str) -> OwnerIds:
+    """Whose each row is, by another column of the file, or another array of it, that holds the ids."""
+    key, name = (None, column) if source.key is None else (column, None)
+    return normalize_owner_ids(read_id_texts(file, key, name, source.text_format), f"{file}, column {column!r}")
 
 
 def split_ids(ids: Sequence[bytes], split: SplitSection) -> NDArray[np.int8]:
@@ -344,16 +384,19 @@ def _select_by_split(source: RowSource, split: SplitSection) -> dict[RowSet, Sel
     """The kinds of rows that the split makes; refuses one that leaves nothing of a kind."""
     ids, alignment = source.ids, source.alignment
     rows = np.arange(len(ids)) if alignment is None else alignment.rows
-    found = split_ids(ids.texts(rows), split)
+    if alignment is not None and alignment.grouped:  # not every party holds the rows' own ids
+        found = split_ids([str(place).encode() for place in range(len(rows))], split)
+    else:
+        found = split_ids(ids.texts(rows), split)
     shares = {RowSet.TRAINING: 1.0, RowSet.VALIDATION: split.validation, RowSet.TEST: split.test}
-    chosen = {kind: rows[found == number] for number, (kind, share) in enumerate(shares.items()) if share}
+    chosen = {kind: np.flatnonzero(found == number) for number, (kind, share) in enumerate(shares.items()) if share}
     if not all(map(len, chosen.values())):
         left = ", ".join(f"{len(some)} are left for {kind}" for kind, some in chosen.items())
         raise BadInput(f"of {len(rows)} rows {left}; use more rows, or other shares").at("job.split")
     common = ids.digest() if alignment is None else alignment.digest
     text = f"{common} {split.test!r} {split.validation!r} {split.key}"
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return {kind: SelectedRows(source, some, digest) for kind, some in chosen.items()}
+    return {kind: source.select_places(some, digest) for kind, some in chosen.items()}
 
 
 def _require_one_source(section: PartyEntry, split: SplitSection) -> None:

@@ -232,6 +232,7 @@ class PartyEntry(JobFileSection):
     test_ids: ColumnSource | None = None
     alignment: Text | None = None  # which of the rows are shared, as `thinwire align` wrote it; needs ids
     test_alignment: Text | None = None
+    group: Text | None = None  # a row here owns many of the run's: the label party's column of our ids; needs ids
     certificate: Text | None = None
     key: Text | None = None
     authority: Text | None = None
@@ -283,6 +284,7 @@ class PartySection(PartyEntry):
 class LabelEntry(PartyEntry):
     """The label party as the others may see it: by name, and its top model under shared labels."""
 
+    group: None = None  # its rows are the run's
     labels: LabelSource | None = None
     test_labels: ColumnSource | None = None
     top: Table | None = None

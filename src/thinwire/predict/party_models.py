@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from thinwire.align import Alignment, Ids, read_alignment, ristretto, write_alignment
+from thinwire.align import Alignment, Ids, OwnerIds, read_alignment, ristretto, write_alignment
 from thinwire.align import Terms as AlignTerms
 from thinwire.align.party import AligningParty
 from thinwire.base.errors import BadInput
+from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.programs.parties import FeatureParty, accepts_gaps
+from thinwire.engine.streams import RowOwners
 from thinwire.job.job_loader import LabelData, find_loss
 from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, count_rows, read_party_view
@@ -31,10 +34,12 @@ from thinwire.predict.rows import (
     NamedColumns,
     count_row_set,
     digest_parts,
+    join_owners,
     join_tables,
     read_named_columns,
     read_new_features,
     read_new_ids,
+    read_new_owners,
     resolve_row_set,
 )
 from thinwire.predict.scoring import (
@@ -64,6 +69,7 @@ class NewRows:
     digest: str
     ids: IdTable | None = None
     unmatched: UnmatchedRows | None = None
+    owners: Mapping[PartyName, RowOwners] = field(default_factory=dict)  # of the rows, at parties with a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +84,7 @@ class PartyRows:
     unmatched: UnmatchedRows | None = None  # of the tables that they come from; None where these have no ids
     columns: NamedColumns | None = None  # of the label party's own table, where it has names
     takes_gaps: bool = False  # features may be missing
+    owners: Mapping[PartyName, RowOwners] = field(default_factory=dict)  # of the rows, at parties with a group
 
     def introduce(
         self, own: PartyView, models: Sequence[OfferedModel] = (), cache: CacheTerms | None = None
@@ -95,11 +102,11 @@ def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunS
     columns = read_named_columns(own.section, own.folder, run) if own.is_label_party else None
     gaps = accepts_gaps(held.bottom)
     if (new := source.new) is not None:
-        fresh, size = None, len(new.chosen)
+        fresh, size = None, new.owners[own.me].rows if own.me in new.owners else len(new.chosen)
         if new.file is not None:
             fresh = torch.as_tensor(read_new_features(own.section, own.folder, new.file, run))[new.chosen]
         counted = LedgerRows(digest_parts(new.digest, *([] if fresh is None else [fresh])), rows=size)
-        return PartyRows(fresh, size, new.digest, new.ids, counted, new.unmatched, columns, gaps)
+        return PartyRows(fresh, size, new.digest, new.ids, counted, new.unmatched, columns, gaps, new.owners)
     which = resolve_row_set(source.which, held_out)
     features = None if held.features is None else join_tables(which, held)
     found = [own.row_ids()] if RowSet.TRAINING in which.kinds else []
@@ -110,7 +117,9 @@ def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunS
         unmatched = own.rows.count_unmatched_rows(which)
     offset, size = count_row_set(which, count, held_out)
     counted = LedgerRows(offset=offset, rows=count + sum(held_out.values()))
-    return PartyRows(features, size, digest, ids, counted, unmatched, columns, gaps)
+    groups = held.owners if isinstance(held, LabelData) else {} if held.owners is None else {own.me: held.owners}
+    owners = {name: join_owners(which, one) for name, one in groups.items()}
+    return PartyRows(features, size, digest, ids, counted, unmatched, columns, gaps, owners)
 
 
 @dataclass(frozen=True)
@@ -150,8 +159,8 @@ class FeatureModel:
         widths = {me: self.width} | ({own.label_party: self.width} if adds else {})
         plan = own.privacy_plan(widths)
         self.encoder = open_encoder(context, PrivacySource(folder, plan, self.rows.counted, identity))
-        self.scorer = BottomScorer(self._module, self.rows.features, self.encoder)
-        self._training = party.features
+        self.scorer = BottomScorer(self._module, self.rows.features, self.encoder, self.rows.owners.get(me))
+        self._training = party.list_rows()
 
     @cached_property
     def _mean(self) -> list[float]:
@@ -213,7 +222,8 @@ class LabelModel:
         )
         every = widths if data.width is None else {**widths, own.me: data.width}
         top = party.top.to(own.settings.device).eval()
-        return TopScorer(context, top, party.fusion, self.outputs, every, data.bottom, self.rows.features)
+        rows = self.rows
+        return TopScorer(context, top, party.fusion, self.outputs, every, data.bottom, rows.features, rows.owners)
 
 
 _AnyModel = TypeVar("_AnyModel", FeatureModel, LabelModel)
@@ -296,15 +306,17 @@ def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, sa
     own = found.own
     if features is None and not own.is_label_party:
         raise BadInput(f"--features {own.me}=FILE is missing: where this party's new rows are")
+    grouped = own.roster.grouped
     with own.text.locate_errors():
         own_ids = read_new_ids(own.section, features, ids)
+        groups = read_new_owners(own.section, features, ids, grouped if own.is_label_party else {})
     if own_ids is None:
         raise BadInput("new rows are brought into one order by their ids, and the section of this party names none")
     folder = found.folder()
     kept = folder.path / layout.NEW_ROWS / f"{own.me}.alignment"
-    alignment = _kept(kept, folder.files, own, own_ids)
+    alignment = _kept(kept, folder.files, own, own_ids, groups)
     if alignment is None:
-        alignment = _align(own, own_ids, kept, say)
+        alignment = _align(own, own_ids, groups, kept, say)
         make_folder(kept.parent)
         write_alignment(kept, alignment, folder.files)
     else:
@@ -313,25 +325,35 @@ def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, sa
     texts = [text.decode() for text in own_ids.texts(alignment.rows)]
     outside = frozenset(own_ids.decode()) - set(texts)
     unmatched = UnmatchedRows.outside_alignment(alignment)
-    return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside), unmatched)
+    rows, indices = alignment.rows, dict(alignment.owners)
+    if alignment.is_grouped:
+        rows, indices[own.me] = number_by_appearance(rows)
+    owners = {name: RowOwners.of(torch.from_numpy(index)) for name, index in indices.items()}
+    return NewRows(features, rows, alignment.digest, IdTable(texts, outside), unmatched, owners)
 
 
-def _kept(file: Path, files: Files, own: PartyView, ids: Ids) -> Alignment | None:
-    """The last alignment, where it was of these ids with these parties."""
+def _kept(
+    file: Path, files: Files, own: PartyView, ids: Ids, groups: Mapping[PartyName, OwnerIds]
+) -> Alignment | None:
+    """The last alignment, where it was of these ids with these parties, and of the same owners."""
     if not file.exists():
         return None
     found = read_alignment(file, files)
     parties = (*own.feature_parties, own.label_party)
     same = (found.me, found.parties, found.ids_digest) == (own.me, parties, ids.digest())
-    return found if same else None
+    if not same or set(found.grouped) != set(own.roster.grouped):
+        return None
+    indices = {name: number_by_appearance(group.index[found.rows])[1] for name, group in groups.items()}
+    return found if all(np.array_equal(found.owners[name], index) for name, index in indices.items()) else None
 
 
-def _align(own: PartyView, ids: Ids, kept: Path, say: Callable[[str], None]) -> Alignment:
+def _align(
+    own: PartyView, ids: Ids, groups: Mapping[PartyName, OwnerIds], kept: Path, say: Callable[[str], None]
+) -> Alignment:
     try:
         with ristretto() as backend:
-            return AligningParty(own.network_party, "rows to score", say).align(
-                ids, backend, AlignTerms(), lambda *_: None
-            )
+            party = AligningParty(own.network_party, "rows to score", say, tuple(own.roster.grouped))
+            return party.align(ids, backend, AlignTerms(), lambda *_: None, groups)
     except Refused as error:
         raise BadInput(
             f"{error}. This party's ids are new ({kept.name}, the last alignment, is of others or not there). If the "

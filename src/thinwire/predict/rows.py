@@ -15,15 +15,18 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from thinwire.align import Ids
+from thinwire.align import Ids, OwnerIds
 from thinwire.base.errors import BadColumn, BadInput
 from thinwire.base.format import did_you_mean, quote_names
+from thinwire.base.types import PartyName
 from thinwire.data.prepare import Preparation
 from thinwire.data.readers.features import Values, compare_columns, read_features
 from thinwire.data.readers.tables import GAPS, column_names, read_cells, select_columns
+from thinwire.engine.protocols.context import Groups
 from thinwire.engine.protocols.evaluation import HeldOut
+from thinwire.engine.streams import RowOwners
 from thinwire.job.messages import within
-from thinwire.job.row_selection import RowSet, read_ids
+from thinwire.job.row_selection import RowSet, read_ids, read_owner_ids
 from thinwire.job.schema import PartyEntry, Source
 from thinwire.storage import layout
 from thinwire.storage.encryption_key import open_folder
@@ -41,6 +44,12 @@ def join_tables(which: RowSet, party: Any) -> Tensor:
     tables = {RowSet.TRAINING: party.features}
     tables |= {kind: getattr(party, f"{kind}_features") for kind in (RowSet.VALIDATION, RowSet.TEST)}
     return torch.cat([torch.as_tensor(tables[kind]) for kind in which.kinds if tables[kind] is not None])
+
+
+def join_owners(which: RowSet, groups: Groups) -> RowOwners:
+    """Of the same rows: each belongs to a row of the joined table."""
+    parts = {RowSet.TRAINING: groups.training, **{RowSet(kind): owners for kind, owners in groups.held_out.items()}}
+    return RowOwners.join([parts[kind] for kind in which.kinds if kind in parts])
 
 
 def count_row_set(which: RowSet, rows: int, held_out: Mapping[HeldOut, int]) -> tuple[int, int]:
@@ -95,12 +104,28 @@ def read_new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -
     """Their ids: of `ids`, or of the features' file where the section keeps both in one; None where it has none."""
     if section.ids is None:
         return None
-    together = section.features is not None and section.ids.file == section.features.file
+    file = _find_ids_file(section, features, ids)
+    with within(f"--ids {section.name}"):
+        return read_ids(file, section.ids)
+
+
+def read_new_owners(
+    section: PartyEntry, features: Path | None, ids: Path | None, grouped: Mapping[PartyName, str]
+) -> dict[PartyName, OwnerIds]:
+    """Of the label party's new rows, at parties with a group: columns beside the ids."""
+    if not grouped or section.ids is None:
+        return {}
+    file = _find_ids_file(section, features, ids)
+    with within(f"--ids {section.name}"):
+        return {name: read_owner_ids(file, section.ids, column) for name, column in grouped.items()}
+
+
+def _find_ids_file(section: PartyEntry, features: Path | None, ids: Path | None) -> Path:
+    together = section.features is not None and section.ids is not None and section.ids.file == section.features.file
     file = ids or (features if together else None)
     if file is None:
         raise BadInput(f"--ids {section.name}: say which file holds the ids of the new rows")
-    with within(f"--ids {section.name}"):
-        return read_ids(file, section.ids)
+    return file
 
 
 def _read(where: str, section: PartyEntry, source: Source, file: Path) -> Values:

@@ -12,19 +12,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from thinwire.align import intersect
+from thinwire.align import AlignmentResult, Ids, intersect
 from thinwire.base.errors import BadInput
+from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
 from thinwire.engine.methods import svfl
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.privacy import in_process_identities
 from thinwire.engine.programs.parties import accepts_gaps, to_float_tensor
 from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import RowOwners
 from thinwire.job.checks import find_embedding_width
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_job_file
@@ -38,9 +41,11 @@ from thinwire.predict.model_store import RunFolder, hash_models, list_models, lo
 from thinwire.predict.rows import (
     count_row_set,
     digest_parts,
+    join_owners,
     join_tables,
     read_new_features,
     read_new_ids,
+    read_new_owners,
     resolve_row_set,
 )
 from thinwire.predict.scoring import (
@@ -57,6 +62,7 @@ from thinwire.storage import layout
 from thinwire.training.train import describe_models
 
 ASKED_AT_ONCE = 4096  # rows of one question
+NO_OWNERS: Mapping[PartyName, RowOwners] = MappingProxyType({})
 
 
 def load_run(
@@ -157,32 +163,45 @@ class TrainedRun:
             raise BadInput("this run has no job file: give export a few rows of features by party")
         return {party.name: party.features for party in self.job.everyone if party.features is not None}
 
-    def check_tables(self, features: Mapping[PartyName, Any]) -> dict[PartyName, Tensor]:
-        """Checked: every party's, finite but for gaps that its model takes, as many rows each."""
+    def check_tables(
+        self, features: Mapping[PartyName, Any], owners: Mapping[PartyName, RowOwners] = NO_OWNERS
+    ) -> dict[PartyName, Tensor]:
+        """Checked: every party's, finite but for gaps that its model takes; as many rows each, or `owners`."""
         if set(features) != set(self.parties):
             raise BadInput(f"features are of {sorted(features)}, expected those of {', '.join(self.parties)}")
         tables = {
             name: to_float_tensor(name, "features", features[name], accepts_gaps(self.models[name]))
             for name in self.parties
         }
-        counts = {name: len(table) for name, table in tables.items()}
+        counts = {name: owners[name].rows if name in owners else len(table) for name, table in tables.items()}
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{name} has {count}" for name, count in counts.items())
             raise BadInput(f"all parties must hold the same rows in the same order: {said}")
         return tables
 
     def score_rows(
-        self, tables: Mapping[PartyName, Tensor], rows: Tensor, counted: LedgerRows | None = None
+        self,
+        tables: Mapping[PartyName, Tensor],
+        rows: Tensor,
+        counted: LedgerRows | None = None,
+        owners: Mapping[PartyName, RowOwners] = NO_OWNERS,
     ) -> Iterator[Tensor]:
-        """Outputs of these rows of the tables, a question at a time; charged where the recipe makes a promise."""
+        """Outputs of these rows of the tables, a question at a time; charged where the recipe makes a promise.
+
+        `owners` of the rows, at parties whose tables have one row for each.
+        """
         with ExitStack() as stack:
-            halves, label, first = self._halves(tables, counted, stack)
+            halves, label, first = self._halves(tables, counted, stack, owners)
             for number, asked in enumerate(rows.split(ASKED_AT_ONCE), first):
                 bodies = {name: half.encode_rows(asked, number) for name, half in halves.items()}
                 yield label.score(label.combine(bodies, asked, number), asked)
 
     def _halves(
-        self, tables: Mapping[PartyName, Tensor], counted: LedgerRows | None, stack: ExitStack
+        self,
+        tables: Mapping[PartyName, Tensor],
+        counted: LedgerRows | None,
+        stack: ExitStack,
+        owners: Mapping[PartyName, RowOwners],
     ) -> tuple[dict[PartyName, BottomScorer], TopScorer, int]:
         widths = {
             name: find_embedding_width(f"party {name!r}: the bottom model", self.models[name], table)
@@ -200,7 +219,10 @@ class TrainedRun:
             encoders[name] = open_encoder(contexts[name], means)
             stack.callback(encoders[name].close)
         _agree(encoders)
-        halves = {name: BottomScorer(self.models[name], tables[name], encoder) for name, encoder in encoders.items()}
+        halves = {
+            name: BottomScorer(self.models[name], tables[name], encoder, owners.get(name))
+            for name, encoder in encoders.items()
+        }
         label = TopScorer(
             contexts[self.label_party],
             self.models["top"],
@@ -209,6 +231,7 @@ class TrainedRun:
             widths,
             self.models.get(self.label_party),
             tables.get(self.label_party),
+            owners,
         )
         return halves, label, max(encoder.next_number for encoder in encoders.values())
 
@@ -272,10 +295,12 @@ class SimulatedRows:
     ids: IdTable | None
     counted: LedgerRows
     unmatched: Mapping[PartyName, UnmatchedRows] = field(default_factory=dict)  # by party, where all have ids
+    owners: Mapping[PartyName, RowOwners] = field(default_factory=dict)  # of the rows, at parties with a group
 
     @property
     def count(self) -> int:
-        return len(next(iter(self.tables.values())))
+        name, table = next(iter(self.tables.items()))
+        return self.owners[name].rows if name in self.owners else len(table)
 
 
 def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
@@ -289,12 +314,17 @@ def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
     file, folder = _file(run)
     rows = RowSelection(file.label_party, folder, file.job.split)
     counted = LedgerRows(offset=count_row_set(which, job.rows, held_out)[0], rows=job.all_rows)
-    return SimulatedRows(tables, rows.list_ids(which), counted, _compare_own_ids(file, folder, which))
+    owners = {name: join_owners(which, groups) for name, groups in job.owners.items()}
+    return SimulatedRows(tables, rows.list_ids(which), counted, _compare_own_ids(file, folder, which), owners)
 
 
 def _compare_own_ids(file: JobFile, folder: Path, which: RowSet) -> dict[PartyName, UnmatchedRows]:
     """Of tables that all parties name ids of."""
     held: dict[PartyName, list[tuple[str, str]]] = {}
+    if any(section.group is not None for section in file.party):  # ids of rows, and of their owners
+        every = (RowSelection(section, folder, file.job.split) for section in (*file.party, file.label_party))
+        counts = {one.section.name: one.count_unmatched_rows(which) for one in every}
+        return {name: count for name, count in counts.items() if count is not None}
     for section in (*file.party, file.label_party):
         sources = RowSelection(section, folder, file.job.split).list_sources(which)
         if not sources:
@@ -319,6 +349,9 @@ def read_new_rows(
         name: torch.as_tensor(read_new_features(sections[name], folder, path, run.folder.path))
         for name, path in files.items()
     }
+    grouped = {one.name: one.group for one in file.party if one.group is not None}
+    if grouped:
+        return _join_new_rows(run, tables, NewIds(sections, files, id_files, grouped))
     found = {name: read_new_ids(sections[name], path, id_files.get(name)) for name, path in files.items()}
     ids = {name: one for name, one in found.items() if one is not None}
     shared, unmatched = None, {}
@@ -337,6 +370,47 @@ def read_new_rows(
     tables = run.check_tables(tables)
     counted = LedgerRows(digest_parts(*tables.values()), rows=len(next(iter(tables.values()))))
     return SimulatedRows(tables, shared, counted, unmatched)
+
+
+@dataclass(frozen=True)
+class NewIds:
+    """Where the ids of new rows and of their owners are."""
+
+    sections: Mapping[PartyName, PartyEntry]
+    files: Mapping[PartyName, Path]
+    id_files: Mapping[PartyName, Path]
+    grouped: Mapping[PartyName, str]
+
+    def align(self, label_party: PartyName) -> tuple[AlignmentResult, Ids]:
+        """And the ids of the label party's rows."""
+        ids = {}
+        for name, section in self.sections.items():
+            one = read_new_ids(section, self.files.get(name), self.id_files.get(name))
+            if one is None:
+                raise BadInput.of(f"{section.path}.ids", "is missing: rows are joined with their owners by ids")
+            ids[name] = one
+        label, files = self.sections[label_party], (self.files.get(label_party), self.id_files.get(label_party))
+        groups = read_new_owners(label, *files, self.grouped)
+        return intersect(ids, label_party, groups=groups), ids[label_party]
+
+
+def _join_new_rows(run: TrainedRun, tables: Mapping[PartyName, Tensor], new: NewIds) -> SimulatedRows:
+    """Rows that the label party names, joined with their owners."""
+    aligned, ids = new.align(run.label_party)
+    chosen, owners = {}, {}
+    for name, table in tables.items():
+        rows = aligned[name].rows
+        if len(table) != aligned[name].sizes[name]:
+            raise BadInput(f"--features {name}: {len(table)} rows, but {aligned[name].sizes[name]} ids")
+        if aligned[name].is_grouped:
+            rows, index = number_by_appearance(rows)
+            owners[name] = RowOwners.of(torch.from_numpy(index))
+        chosen[name] = table[torch.from_numpy(rows)]
+    checked = run.check_tables(chosen, owners)
+    shared = IdTable([text.decode() for text in ids.texts(aligned[run.label_party].rows)])
+    counted = LedgerRows(digest_parts(*checked.values()), rows=len(shared.ids))
+    unmatched = {name: UnmatchedRows.outside_alignment(one) for name, one in aligned.items()}
+    return SimulatedRows(checked, shared, counted, unmatched, owners)
 
 
 def _file(run: TrainedRun) -> tuple[JobFile, Path]:

@@ -8,7 +8,7 @@ under secure sum as sealed integers
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_bytes
 
@@ -29,7 +29,7 @@ from thinwire.engine.protocols.context import PartyContext, cast_like
 from thinwire.engine.protocols.evaluation import evaluation_mode
 from thinwire.engine.protocols.sealing import AFTER_TRAINING, PREDICTION, Sealing, sum_compressor, unseal
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.streams import Rows
+from thinwire.engine.streams import RowOwners, Rows
 from thinwire.engine.wire.entropy import Effort
 from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.predict.charges import PredictionCharges, load_training_charges
@@ -104,9 +104,13 @@ class BottomScorer:
     module: nn.Module
     features: Tensor  # [N, ...]
     encoder: EmbeddingEncoder
+    owners: RowOwners | None = None  # with a group: which of its rows each row belongs to
 
     def encode_rows(self, rows: Rows, number: int) -> bytes:
-        """The embeddings of these rows, as bytes for the label party."""
+        """The embeddings of these rows, as bytes for the label party; with a group one for each owner of them."""
+        if self.owners is not None:
+            require_rows(rows, self.owners.rows)
+            rows = self.owners.select(rows).owners
         require_rows(rows, len(self.features))
         return self.encoder.encode(run_in_blocks(self.module, self.features[rows], rows), rows, number)
 
@@ -122,6 +126,7 @@ class TopScorer:
     widths: Mapping[PartyName, int]  # of every party with features
     bottom: nn.Module | None = None
     features: Tensor | None = None
+    owners: Mapping[PartyName, RowOwners] = field(default_factory=dict)  # of the rows, at parties with a group
 
     @property
     def uses_secure_sum(self) -> bool:
@@ -138,13 +143,20 @@ class TopScorer:
         """The same as numbers, where they are no part of a sum; refuses those that are none."""
         return _finite(party, self._decode(body, party, rows))
 
+    def decode_rows(self, body: bytes | memoryview, party: PartyName, rows: Rows) -> Tensor:
+        """One embedding for each of these rows, of what a party sent for them or for their owners."""
+        if party not in self.owners:
+            return self.decode_embedding(body, party, len(rows))
+        owned = self.owners[party].select(rows)
+        return owned.expand(self.decode_embedding(body, party, len(owned.owners)))
+
     def combine(self, bodies: Mapping[PartyName, bytes | memoryview], rows: Rows, number: int) -> list[Tensor]:
         """Embeddings of these rows from what all parties sent, in party order; or their sum alone."""
         names = self.context.feature_parties
         if self.uses_secure_sum:
             sealed = [self._decode(bodies[party], party, len(rows)) for party in names]
             return [unseal(self.context, sealed, number, rows, PREDICTION).to_tensor()]
-        return [self.decode_embedding(bodies[party], party, len(rows)) for party in names]
+        return [self.decode_rows(bodies[party], party, rows) for party in names]
 
     def score(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None = None) -> Tensor:
         """The top model's outputs, [rows, ...]; `own` are the label party's own features where not the table's."""

@@ -27,6 +27,7 @@ class PartyInfo(_Plain):
     rows: int | None = None
     validation_rows: int | None = None
     test_rows: int | None = None
+    owners: int | None = None  # of its training rows, where several have one in common
     width: int | None = None  # of its embedding
     model: str | None = None
     parameters: int | None = None

@@ -19,6 +19,7 @@ from torch import Tensor
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.job import Job
 from thinwire.report.record import ALL_PARTIES, BaselineScore
 
@@ -96,8 +97,8 @@ def _score_each(
     truth = labels.labels[rows].cpu().numpy()
     if task.kind != "regression" and len(np.unique(truth)) == 1:
         estimators = _priors(task)
-    training = _join([party.features for party in parties], rows)
-    test = _join([party.test_features for party in parties], torch.arange(len(labels.test_labels)))
+    training = _join([party.list_rows() for party in parties], rows)
+    test = _join([party.list_rows(HeldOut.TEST) for party in parties], torch.arange(len(labels.test_labels)))
     found = []
     for name, estimator in estimators.items():
         began = perf_counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ class DryRun:
     method: str
     rows: int
     test_rows: int
+    owners: dict[PartyName, int]  # of training rows, at parties where several rows have one in common
     rounds: int
     widths: dict[PartyName, int]  # of the embeddings
     parameters: dict[str, int]  # of the models, by party; the top model under "top"
@@ -61,16 +63,18 @@ class DryRun:
 def run_dry(job: Job) -> DryRun:
     """Takes one real round with copies of the models, and throws its result away."""
     widths = job.check()
+    owners = {name: groups.training.count for name, groups in job.owners.items()}
     batch = job.batch_size or job.rows
     (first, at_start), others = _first_round(job), estimate_others(job)
     return DryRun(
         method=job.recipe.name,
         rows=job.rows,
         test_rows=job.test_rows,
+        owners=owners,
         rounds=job.limit_rounds(widths).rounds,
         widths=widths,
         parameters={name: sum(p.numel() for p in module.parameters()) for name, module in job.modules().items()},
-        surrogate_bytes=surrogate_bytes(job.recipe, job.label_party.name, job.rows, widths),
+        surrogate_bytes=surrogate_bytes(job.recipe, job.label_party.name, job.rows, widths, owners),
         workset_bytes=workset_bytes(job.recipe, job.label_party.name, batch, job.divide_rows().rounds, widths),
         first_round_bytes=first,
         once_bytes=at_start,
@@ -107,7 +111,7 @@ def _send_rounds(job: Job, count: int) -> tuple[dict[str, int], int]:
         recipe = replace(recipe, schedule=replace(recipe.schedule, overlap=Overlap.NONE))
     one = replace(
         copied,
-        parties=[replace(party, validation_features=None, test_features=None) for party in copied.parties],
+        parties=[party.without_held_out_rows() for party in copied.parties],
         label_party=label.without_held_out_rows(),
         recipe=recipe,
         pretraining=None,
@@ -149,7 +153,7 @@ def _estimate_svfl(job: Job) -> int | None:
 
 def _estimate_codes(job: Job) -> int:
     """As the usual encoders would send a sample of the rows."""
-    return sum(_scale_up(job.rows, party.features, _encode_codes) for party in job.parties)
+    return sum(_scale_up(party.features, _encode_codes) for party in job.parties)
 
 
 def _encode_codes(sample: Tensor) -> int:
@@ -166,11 +170,12 @@ def _estimate_raw(job: Job) -> int:
     def squeeze(sample: Tensor) -> int:
         return len(zlib.compress(sample.float().contiguous().numpy().tobytes(), 6))
 
-    return sum(_scale_up(job.rows, party.features, squeeze) for party in job.parties)
+    return sum(_scale_up(party.features, squeeze) for party in job.parties)
 
 
-def _scale_up(rows: int, features: Tensor, measure: Callable[[Tensor], int]) -> int:
-    """Of all rows, by what a sample of them takes."""
+def _scale_up(features: Tensor, measure: Callable[[Tensor], int]) -> int:
+    """Of all rows, or owners of rows, by what a sample of them takes."""
+    rows = len(features)
     sample = features[:: -(-rows // _SAMPLE)]
     return round(measure(sample) * rows / len(sample))
 
@@ -179,10 +184,15 @@ def _scale_up(rows: int, features: Tensor, measure: Callable[[Tensor], int]) -> 
 
 
 def surrogate_bytes(
-    recipe: Recipe, label_party: PartyName, rows: int, widths: Mapping[PartyName, int]
+    recipe: Recipe,
+    label_party: PartyName,
+    rows: int,
+    widths: Mapping[PartyName, int],
+    owners: Mapping[PartyName, int] = MappingProxyType({}),
 ) -> dict[PartyName, int]:
-    """What streams remember, by party; `widths` are those of all parties with features."""
-    tables = {name: recipe.uplink.memory_bytes(rows, width) for name, width in widths.items()}
+    """What streams remember, by party; `widths` are those of all parties with features, `owners` as in `DryRun`."""
+    counts = {name: owners.get(name, rows) for name in widths}
+    tables = {name: recipe.uplink.memory_bytes(counts[name], width) for name, width in widths.items()}
     others = [name for name in widths if name != label_party]
     if recipe.labels is Labels.SHARED:
         # Every party follows every stream, unless it is sent the decoded rows themselves.
@@ -190,8 +200,8 @@ def surrogate_bytes(
         own = recipe.broadcast == "surrogates"
         return {name: tables[name] if own else everyone for name in others} | {label_party: everyone}
     if isinstance(recipe.schedule, OneWay):  # the label party keeps every code
-        return dict.fromkeys(others, 0) | {label_party: 4 * rows * sum(widths[name] for name in others)}
-    held = {name: tables[name] + recipe.downlink.memory_bytes(rows, widths[name]) for name in others}
+        return dict.fromkeys(others, 0) | {label_party: 4 * sum(counts[name] * widths[name] for name in others)}
+    held = {name: tables[name] + recipe.downlink.memory_bytes(counts[name], widths[name]) for name in others}
     return held | {label_party: sum(held.values())}
 
 

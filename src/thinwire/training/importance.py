@@ -18,6 +18,7 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import (
     MOST_COLUMNS,
     ColumnTable,
+    HeldOut,
     compress_for_scoring,
     compute_outputs,
     embed_in_chunks,
@@ -107,7 +108,7 @@ def measure_columns(
     """Of a party whose model and test rows are here; a feature party's embeddings count as they would travel."""
 
     def lose(h: Tensor) -> float:
-        sent = compress_for_scoring(recipe, h).to_tensor() if isinstance(party, FeatureParty) else h
+        sent = _receive_test_rows(party, recipe, h) if isinstance(party, FeatureParty) else h
         return ablation.lose(party.name, sent)
 
     if party.bottom is None:
@@ -150,14 +151,22 @@ def describe_unmeasured(parties: Sequence[FeatureParty | LabelParty]) -> str:
 # A job whose parties are all here ---------------------------------------------------------------------------------
 
 
+def _receive_test_rows(party: FeatureParty, recipe: Recipe, h: Tensor) -> Tensor:
+    """Embeddings of test rows, or of their owners, as the label party has them: one a row."""
+    sent = compress_for_scoring(recipe, h).to_tensor()
+    return sent if party.owners is None else party.owners.held_out[HeldOut.TEST].select_all().expand(sent)
+
+
 def embed_test_rows(job: Job) -> list[Tensor]:
     """Every feature party's as the label party would receive them, its own last: with the models as they are now."""
 
     def embed(bottom: nn.Module, features: Tensor) -> Tensor:
         return embed_in_chunks(bottom, features.to(job.device))
 
-    embeddings = (embed(party.bottom, party.test_features) for party in job.parties)
-    received, own = [compress_for_scoring(job.recipe, h).to_tensor() for h in embeddings], job.label_party
+    own = job.label_party
+    received = [
+        _receive_test_rows(party, job.recipe, embed(party.bottom, party.test_features)) for party in job.parties
+    ]
     return received if own.bottom is None else [*received, embed(own.bottom, own.test_features)]
 
 

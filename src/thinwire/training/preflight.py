@@ -246,9 +246,16 @@ def _state_bytes(own: PartyView, held: OwnData, widths: Mapping[PartyName, int])
     if not widths:
         return weights
     batch, rounds = own.settings.batch_size or held.rows, own.settings.divide_rows(held.rows).rounds
-    surrogates = surrogate_bytes(own.recipe, own.label_party, held.rows, widths)
+    surrogates = surrogate_bytes(own.recipe, own.label_party, held.rows, widths, _count_owners(own, held))
     worksets = workset_bytes(own.recipe, own.label_party, batch, rounds, widths)
     return weights + surrogates[own.me] + worksets[own.me]
+
+
+def _count_owners(own: PartyView, held: OwnData) -> dict[PartyName, int]:
+    """Of rows with one in common, as far as they are known here."""
+    if isinstance(held.data, LabelData):
+        return {name: groups.training.count for name, groups in held.data.owners.items()}
+    return {} if held.data.owners is None else {own.me: held.data.owners.training.count}
 
 
 def _memory(data: int, state: int, caveat: str, format_bytes: BytesShown) -> Check:

@@ -41,7 +41,7 @@ from thinwire.engine.protocols.bottom import (
     ScorecardBottom,
     TreesBottom,
 )
-from thinwire.engine.protocols.context import PartyContext
+from thinwire.engine.protocols.context import Groups, PartyContext
 from thinwire.engine.protocols.ends import Guard, LabelSide
 from thinwire.engine.protocols.evaluation import ColumnTable, HeldOut, begin_training
 from thinwire.engine.protocols.sealing import Sealing, Spending
@@ -107,6 +107,7 @@ class ProgramFactory:
         default_factory=dict
     )  # of optimisers, by model: to begin with
     group: RankGroup | None = None  # of processes, where a feature party has several; this is its first
+    owners: Mapping[PartyName, Groups] = field(default_factory=dict)  # of rows with an owner in common, by party
 
     @cached_property
     def run(self) -> int:
@@ -134,6 +135,7 @@ class ProgramFactory:
             effort=self.settings.effort,
             storage=self.settings.storage,
             stopwatch=channel.stopwatch,
+            groups=self.owners,
         )
 
     def side(self, party: LabelParty) -> LabelSide:

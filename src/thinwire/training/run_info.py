@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
@@ -20,10 +21,11 @@ from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches
+from thinwire.engine.protocols.context import Groups
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, LocalSteps, OneWay, Overlap
-from thinwire.engine.streams import ErrorFeedback, StreamSpec
+from thinwire.engine.streams import ErrorFeedback, RowOwners, StreamSpec
 from thinwire.engine.wire.codec import encode
 from thinwire.engine.wire.frame import HEADER_SIZE
 from thinwire.job.disclosure import Participants, describe_budget, describe_training
@@ -51,13 +53,18 @@ def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) ->
         test_rows=job.test_rows,
         metrics=tuple(job.metrics),
         loss=loss_name(job.label_party.loss),
-        svfl_round=svfl_round([widths[name] for name in job.names], job.rows, job.batch_size),
+        svfl_round=svfl_round({name: widths[name] for name in job.names}, job.rows, batches, job.owners),
         **_describe_start(job.recipe, job.roster, job.settings, batches, job.rows),
     )
 
 
 def describe_party_run(
-    own: PartyView, party: FeatureParty | LabelParty, widths: Mapping[PartyName, int], batches: Batches, rows: int
+    own: PartyView,
+    party: FeatureParty | LabelParty,
+    widths: Mapping[PartyName, int],
+    batches: Batches,
+    rows: int,
+    owners: Mapping[PartyName, Groups],
 ) -> RunInfo:
     """Of the others the names and the widths; what they hold is theirs to tell."""
     label, settings = own.label_party, own.settings
@@ -77,7 +84,7 @@ def describe_party_run(
         test_rows=mine.test_rows or 0,
         metrics=tuple(settings.metrics) if own.is_label_party else (),
         loss=loss_name(party.loss) if isinstance(party, LabelParty) else "",
-        svfl_round=svfl_round([widths[name] for name in exchanged], rows, settings.batch_size),
+        svfl_round=svfl_round({name: widths[name] for name in exchanged}, rows, batches, owners),
         **_describe_start(own.recipe, own.roster, settings, batches, rows),
     )
 
@@ -112,14 +119,15 @@ def describe_party(party: FeatureParty | LabelParty, width: int | None, optimize
         rows = party.labels
         models.append(party.top)
     else:
-        role, rows = "feature", party.features
+        role, rows = "feature", party.features if party.group is None else party.group
     return PartyInfo(
         name=party.name,
         role=role,
         columns=None if party.features is None else " x ".join(map(str, party.features.shape[1:])),
         rows=len(rows),
-        validation_rows=len(party.held_out.get(HeldOut.VALIDATION, ())),
-        test_rows=len(party.held_out.get(HeldOut.TEST, ())),
+        validation_rows=_count_held_out(party, HeldOut.VALIDATION),
+        test_rows=_count_held_out(party, HeldOut.TEST),
+        owners=None if getattr(party, "group", None) is None else len(party.features),
         width=width,
         model=" and ".join(type(model).__name__ for model in models),
         parameters=sum(p.numel() for model in models for p in model.parameters()),
@@ -127,14 +135,34 @@ def describe_party(party: FeatureParty | LabelParty, width: int | None, optimize
     )
 
 
-def svfl_round(widths: list[int], rows: int, batch_size: int | None) -> SvflRound:
-    """Split learning without compression: every row's embedding goes up once an epoch, its derivative comes down."""
-    size = min(batch_size or rows, rows)
-    whole, rest = divmod(rows, size)
-    messages = [size] * whole + ([rest] if rest else [])
-    counts = {count: messages.count(count) for count in set(messages)}
-    total = sum(times * _message_bytes(count, width) for count, times in counts.items() for width in widths)
-    return SvflRound(up=total / len(messages), down=total / len(messages))
+def _count_held_out(party: FeatureParty | LabelParty, which: HeldOut) -> int:
+    return party.count_rows(which) if isinstance(party, FeatureParty) else len(party.held_out.get(which, ()))
+
+
+def svfl_round(
+    widths: Mapping[PartyName, int], rows: int, batches: Batches, owners: Mapping[PartyName, Groups]
+) -> SvflRound:
+    """Split learning without compression: every row's embedding goes up once an epoch, its derivative comes down.
+
+    Where rows have owners in common, one for each owner of a batch.
+    """
+    rounds, total = batches.rounds_per_epoch, 0
+    for name, width in widths.items():
+        grouped = owners[name].training if name in owners else None
+        counts = Counter(_list_sizes(rows, batches) if grouped is None else _count_owners(grouped, batches))
+        total += sum(times * _message_bytes(count, width) for count, times in counts.items())
+    return SvflRound(up=total / rounds, down=total / rounds)
+
+
+def _list_sizes(rows: int, batches: Batches) -> list[int]:
+    """Rows of each message of an epoch."""
+    whole, rest = divmod(rows, batches.size)
+    return [batches.size] * whole + ([rest] if rest else [])
+
+
+def _count_owners(owners: RowOwners, batches: Batches) -> list[int]:
+    """Of each message of the first epoch."""
+    return [len(owners.select(batches.rows(t)).owners) for t in range(batches.rounds_per_epoch)]
 
 
 def _message_bytes(rows: int, width: int) -> int:

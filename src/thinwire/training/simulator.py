@@ -46,7 +46,15 @@ class SimulatedParties:
         label = job.label_party
         self.batches = job.limit_rounds(self.widths)
         factory = ProgramFactory(
-            names, label.name, job.recipe, job.optimizer, settings, self.batches, job.rows, job.memories
+            names,
+            label.name,
+            job.recipe,
+            job.optimizer,
+            settings,
+            self.batches,
+            job.rows,
+            job.memories,
+            owners=job.owners,
         )
         self.simulation = Simulation([*names, label.name], factory.run, label_party=label.name, link=job.link)
         self.side = factory.side(label)
@@ -71,6 +79,7 @@ class SimulatedParties:
             observers=observers,
         )
         self._features = [party.features.to(job.device) for party in job.parties]
+        self._indices = [None if party.group is None else party.group.to(job.device) for party in job.parties]
         self._own_features = None if label.features is None else label.features.to(job.device)
 
     @property
@@ -99,23 +108,28 @@ class SimulatedParties:
     def _tables(self, start: int = 0, size: int = _CHUNK) -> list[Tensor]:
         """Every party's embeddings of `size` rows, without compression."""
         rows = slice(start, start + size)
-        pairs = zip(self.features, self._features, strict=True)
-        tables = [embed_in_chunks(program.bottom.module, features[rows]) for program, features in pairs]
+        pairs = zip(self.features, self._features_of(rows), strict=True)
+        tables = [embed_in_chunks(program.bottom.module, features) for program, features in pairs]
         if self.side.bottom is not None and self._own_features is not None:
             tables.append(embed_in_chunks(self.side.bottom.module, self._own_features[rows]))
         return tables
 
+    def _features_of(self, rows: slice) -> list[Tensor]:
+        """Every feature party's, an owner's in each of its rows."""
+        pairs = zip(self._features, self._indices, strict=True)
+        return [table[rows] if index is None else table.index_select(0, index[rows]) for table, index in pairs]
+
     def gradient_square(self) -> float:
         """|gradient of the mean training loss|^2 over the parameters of all parties that learn."""
         modules = [program.bottom.module for program in self.features] + [self.side.top.module]
-        tables = list(self._features)
-        if self.side.bottom is not None and self._own_features is not None:
+        own = None if self.side.bottom is None else self._own_features
+        if self.side.bottom is not None:
             modules.insert(-1, self.side.bottom.module)
-            tables.append(self._own_features)
         with evaluation_mode(*modules), torch.enable_grad():
             for start in range(0, self.job.rows, _CHUNK):
                 rows = slice(start, start + _CHUNK)
-                h = [module(table[rows]) for module, table in zip(modules, tables, strict=False)]
+                tables = [*self._features_of(rows), *(() if own is None else (own[rows],))]
+                h = [module(table) for module, table in zip(modules, tables, strict=False)]
                 fused = fuse(self.side.fusion, [cast_like(self.side.like(), part) for part in h])
                 losses = self.side.loss(self.side.top.module(fused), self.side.labels[rows])
                 losses = losses if self.side.weights is None else losses * self.side.weights[rows].to(losses)
@@ -129,9 +143,10 @@ class SimulatedParties:
         return total
 
     def distortion(self) -> dict[PartyName, float]:
-        """|G_k - H_k|^2 over all rows under error feedback; |C(H_k) - H_k|^2 where symbols are sent directly."""
+        """|G_k - H_k|^2 over all rows, or owners of rows, under error feedback; else |C(H_k) - H_k|^2."""
         found = {}
-        for program, table in zip(self.features, self._tables(size=self.job.rows), strict=False):
+        for program, features in zip(self.features, self._features, strict=True):
+            table = embed_in_chunks(program.bottom.module, features)
             estimate = program.end.estimate()
             uplink = self.job.recipe.uplink
             if estimate is None and isinstance(uplink, Direct):

@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadTable, BadTensor, NotFinite
 from thinwire.engine.models.losses import cross_entropy, with_class_weights
 from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.protocols.context import Groups
 from thinwire.engine.protocols.evaluation import HeldOut
+from thinwire.engine.streams import RowOwners
+from thinwire.engine.streams.owners import check_index, renumber_owners
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -176,6 +179,34 @@ def _convert_features(party: Any) -> None:
             setattr(party, table, to_float_tensor(party.name, table, getattr(party, table), with_gaps))
 
 
+def _name_table(which: HeldOut | None, what: str) -> str:
+    return what if which is None else f"{which}_{what}"
+
+
+def _convert_groups(party: FeatureParty) -> None:
+    """Indices as tensors, into tables of their own, where every owner has a row."""
+    tables = {which: getattr(party, _name_table(which, "features")) for which in (*HeldOut, None)}
+    for which, table in tables.items():
+        index, name = getattr(party, _name_table(which, "group")), _name_table(which, "group")
+        where = f"party {party.name!r}: {name}"
+        if index is None:
+            if table is not None and party.group is not None:
+                raise BadInput(f"{where} is missing: say which row of {_name_table(which, 'features')} each row has")
+            continue
+        if party.group is None:
+            raise BadInput(f"{where} belongs to group, which is missing: give the owners of the training rows too")
+        owned = party.features if table is None else table
+        found = check_index(where, _read_index(where, index), len(owned))
+        owned, found = renumber_owners(owned, found)
+        setattr(party, _name_table(which, "features"), owned)
+        setattr(party, name, found)
+
+
+def _read_index(where: str, values: Any) -> Tensor:
+    tensor = values if isinstance(values, Tensor) else _to_tensor(_read_array(where, values))
+    return tensor.cpu()
+
+
 def _join_rows(party: Any) -> Tensor:
     more = party.unaligned_features
     found: Tensor = party.features if more is None else torch.cat([party.features, more])
@@ -184,7 +215,12 @@ def _join_rows(party: Any) -> Tensor:
 
 @dataclass(eq=False)
 class FeatureParty:
-    """Holds columns and a bottom model; no labels."""
+    """Holds columns and a bottom model; no labels.
+
+    With `group`, features have one row for each owner of rows (a user of ratings), and `group` says for every row of
+    the run which of them it belongs to. Held-out rows have a group of their own, into their own features where given,
+    else into `features`. Owners that no row belongs to are left out.
+    """
 
     name: str
     features: Any  # [N, ...]
@@ -194,6 +230,9 @@ class FeatureParty:
     preparation: FeaturePreparation | None = None  # where the features come from a table of any columns
     validation_features: Any = None  # rows that steer: early stopping, the best model, targets
     unaligned_features: Any = None  # of rows that others lack: encoders and pre-training learn from them too
+    group: Any = None  # [N]: each row's owner, as a row of `features`
+    validation_group: Any = None
+    test_group: Any = None
     width: int | None = field(default=None, init=False)  # of its embedding, once it was measured
 
     def __post_init__(self) -> None:
@@ -202,6 +241,29 @@ class FeatureParty:
             wanted = "a torch module or one of tw.learners"
             raise BadInput(f"party {self.name!r}: bottom must be {wanted}, got {type(self.bottom).__name__}")
         _convert_features(self)
+        _convert_groups(self)
+
+    @property
+    def owners(self) -> Groups | None:
+        """Of its rows; None where each is its own."""
+        if self.group is None:
+            return None
+        held_out = {which: getattr(self, f"{which}_group") for which in self.held_out}
+        return Groups(RowOwners.of(self.group), {which: RowOwners.of(index) for which, index in held_out.items()})
+
+    def count_rows(self, which: HeldOut | None = None) -> int:
+        """Of the run's rows, whatever their owners: training rows unless `which` says otherwise; 0 for none."""
+        table = getattr(self, _name_table(which, "group" if self.group is not None else "features"))
+        return 0 if table is None else len(table)
+
+    def list_rows(self, which: HeldOut | None = None) -> Any:
+        """Features with a row for each row of the run, an owner's in each of its rows; None where there are none."""
+        table, index = (getattr(self, _name_table(which, what)) for what in ("features", "group"))
+        return table if table is None or index is None else table.index_select(0, index.to(table.device))
+
+    def without_held_out_rows(self) -> FeatureParty:
+        """The same party with its training rows alone."""
+        return replace(self, validation_features=None, validation_group=None, test_features=None, test_group=None)
 
     @property
     def all_rows(self) -> Tensor:
@@ -215,7 +277,7 @@ class FeatureParty:
         return {which: table for which, table in tables.items() if table is not None}
 
     def __repr__(self) -> str:
-        tables = _format_tables(self, ("features", "validation_features", "test_features", "bottom"))
+        tables = _format_tables(self, ("features", "validation_features", "test_features", "group", "bottom"))
         return f"FeatureParty({self.name!r}, {tables})"
 
 
@@ -291,6 +353,15 @@ class LabelParty:
         """Labels of the rows that are kept back."""
         columns = {which: getattr(self, f"{which}_labels") for which in HeldOut}
         return {which: labels for which, labels in columns.items() if labels is not None}
+
+    def count_rows(self, which: HeldOut | None = None) -> int:
+        """That it has features of."""
+        table = self.list_rows(which)
+        return 0 if table is None else len(table)
+
+    def list_rows(self, which: HeldOut | None = None) -> Any:
+        """Its own features; None where there are none."""
+        return getattr(self, _name_table(which, "features"))
 
     def without_held_out_rows(self) -> LabelParty:
         """The same party with its training rows alone."""

@@ -25,6 +25,7 @@ from thinwire.engine.protocols.evaluation import (
     ColumnTable,
     EvaluationVerdict,
     HeldOut,
+    HeldOutRows,
     answer_columns,
     ask_columns,
     compute_outputs,
@@ -62,6 +63,11 @@ class Batches:
             raise BadParameter.of("epochs", says)
         self.rounds = max(1, round(epochs * self.rounds_per_epoch))
         self._shuffle = lru_cache(maxsize=2)(self._shuffled)
+
+    @property
+    def size(self) -> int:
+        """Rows of a round; a last one may be shorter."""
+        return self._size
 
     def limit(self, rounds: int) -> Batches:
         """The first of these rounds only."""
@@ -285,7 +291,9 @@ class FeatureProgram(Program):
         self.end.forget(self.plan.usable_rounds())
 
     def _rows(self, round: Round) -> Rows:
-        return self.context.receive_rows(round) if self._batches.announced else self._batches.rows(round)
+        """Of this party's own table: with a group, the owners of the round's rows."""
+        rows = self.context.receive_rows(round) if self._batches.announced else self._batches.rows(round)
+        return self.context.owners(self.context.me).select(rows).owners
 
     def _evaluate(self, done: Round) -> bool:
         if done:
@@ -421,7 +429,7 @@ class LabelProgram(Program):
 
     def _measure_columns(self, done: Round) -> None:
         if self._observers.columns is not None:
-            rows = len(self._held_out[HeldOut.TEST])
+            rows = HeldOutRows(HeldOut.TEST, len(self._held_out[HeldOut.TEST]))
             answer_columns(self.context, rows, self._widths, done, self._observers.columns)
 
     def _conclude(self, done: Round) -> None:
@@ -430,8 +438,8 @@ class LabelProgram(Program):
 
     def _compute(self, kind: Kind, rows: HeldOut, done: Round) -> EvaluationOutputs:
         """The top model's outputs of held-out rows, together with all parties."""
-        labels = self._held_out.get(rows, ())
-        received = self.end.receive_held_out(kind, rows, len(labels), self._widths, done)
+        held_out = HeldOutRows(rows, len(self._held_out.get(rows, ())))
+        received = self.end.receive_held_out(kind, held_out, self._widths, done)
         if received is None:
             return EvaluationOutputs(done, None, rows)
         own = None if self.side.bottom is None else self.side.bottom.embed_held_out(rows)

@@ -7,7 +7,8 @@ before the first block:
 send:   EMBEDDING: codes of a block -->  exchange: kept; the top model is fitted to all rows so far
                                   <----  EVALUATION: go on, or stop: more rows are not worth their bytes
 
-The label party learns by itself, so labels leave no trace in any message but the verdicts.
+The label party learns by itself, so labels leave no trace in any message but the verdicts. Where rows have owners in
+common, an owner's code is sent with the first of its rows; a block without new owners is an empty body.
 """
 
 from __future__ import annotations
@@ -21,19 +22,43 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thinwire.base.errors import Malformed
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.compress import Symbols
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.networks import fuse
 from thinwire.engine.models.tree_nodes import TreeNodes
 from thinwire.engine.protocols.bottom import Bottom
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import FeatureEnd, LabelEnd, LabelSide, Uplink
-from thinwire.engine.protocols.evaluation import HeldOut, compute_outputs
+from thinwire.engine.protocols.evaluation import HeldOut, HeldOutRows, compute_outputs
 from thinwire.engine.protocols.sealing import TRAINING, Sealing
 from thinwire.engine.schedule import BatchOutcome, OneWay
-from thinwire.engine.streams import Rows
+from thinwire.engine.streams import RowOwners, Rows
 from thinwire.engine.streams.surrogate import Surrogate
+
+
+class UnsentOwners:
+    """Owners whose codes have not been sent; both ends know which. Rows without a group are sent once anyway."""
+
+    def __init__(self, owners: RowOwners) -> None:
+        self._is_sent = None if owners.index is None else torch.zeros(owners.count, dtype=torch.bool)
+
+    def take(self, owners: Rows) -> Rows:
+        """Those of these owners; they are sent from here on."""
+        if self._is_sent is None:
+            return owners
+        new = owners[~self._is_sent[owners]]
+        self._is_sent[new] = True
+        return new
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        return {} if self._is_sent is None else {name: self._is_sent}
+
+    def load(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        if self._is_sent is not None:
+            self._is_sent.copy_(tensors[name])
 
 
 class CodesFeatureEnd(FeatureEnd):
@@ -43,14 +68,18 @@ class CodesFeatureEnd(FeatureEnd):
 
     def __init__(self, context: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
         super().__init__(context, bottom, Uplink(context, bottom, width, sealing), sealing)
+        self._unsent = UnsentOwners(context.owners(context.me))
 
     def warm_start(self, rows: Rows) -> None:
         """There is nothing to fill: every row is sent once."""
 
     def send(self, round: Round, rows: Rows) -> None:
-        with torch.no_grad():
-            h = self._bottom.embed(round, rows)
-        self._context.send(self._context.label_party, Kind.EMBEDDING, round, self._uplink.body(rows, h, round))
+        new, body = self._unsent.take(rows), b""
+        if len(new):
+            with torch.no_grad():
+                h = self._bottom.embed(round, new)
+            body = self._uplink.body(new, h, round)
+        self._context.send(self._context.label_party, Kind.EMBEDDING, round, body)
 
     def receive(self, round: Round) -> None:
         """Nothing comes."""
@@ -66,6 +95,13 @@ class CodesFeatureEnd(FeatureEnd):
         if kind is not Kind.EVALUATION or round == 0:
             super().send_held_out(kind, rows, round)
 
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | self._unsent.tensors("sent")
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        super().load(tensors)
+        self._unsent.load("sent", tensors)
+
 
 class CodesLabelEnd(LabelEnd):
     """The label party's end; it keeps every code, and learns without anybody."""
@@ -79,29 +115,50 @@ class CodesLabelEnd(LabelEnd):
     ) -> None:
         super().__init__(context, side)
         wide = self._open_uplinks(widths)
-        self._tables = [Surrogate(context.rows, width, context.storage) for width in wide.values()]
+        self._owners = {party: context.owners(party) for party in wide}
+        self._unsent = {party: UnsentOwners(owners) for party, owners in self._owners.items()}
+        self._tables = {p: Surrogate(self._owners[p].count, width, context.storage) for p, width in wide.items()}
         self._is_here = torch.zeros(context.rows, dtype=torch.bool)
         self._held_out: list[Tensor] = []
         self._validation_labels = validation_labels
-        self._columns = sum(widths[party] for party in context.feature_parties)
+        self._widths = widths
 
     def warm_start(self, rows: Rows) -> None:
         """There is nothing to fill: every row is sent once."""
 
     def exchange(self, round: Round, rows: Rows) -> BatchOutcome:
-        symbols, size = self._receive_symbols(Kind.EMBEDDING, round, rows, TRAINING)
-        for table, (owner, one) in zip(self._tables, symbols.items(), strict=True):
-            table.add(rows, self._uplinks[owner].incoming(rows, one, round))
+        if self._summed:
+            symbols, size = self._receive_symbols(Kind.EMBEDDING, round, rows, TRAINING)
+            new = dict.fromkeys(symbols, rows)
+        else:
+            symbols, new, size = self._receive_new(round, rows)
+        for party, one in symbols.items():
+            self._tables[party].add(new[party], self._uplinks[party].incoming(new[party], one, round))
         self._is_here[rows] = True
         loss = self._fit(round)
         self._context.count_update()
-        return BatchOutcome(loss, 8 * size / (len(rows) * self._columns))
+        return BatchOutcome(loss, 8 * size / self._count_values(rows, self._widths))
+
+    def _receive_new(self, round: Round, rows: Rows) -> tuple[dict[PartyName, Symbols], dict[PartyName, Rows], int]:
+        """The codes of owners that were not sent before, by party; who they are; and the bytes that came."""
+        bodies = self._receive_bodies(Kind.EMBEDDING, round)
+        new = {party: self._unsent[party].take(self._owned(party, rows).owners) for party in bodies}
+        symbols = {}
+        for party, body in bodies.items():
+            if bool(body) != bool(len(new[party])):
+                says = f"sent {len(body)} bytes for {len(new[party])} owners whose codes are not here"
+                raise Malformed(f"round {round}: {party!r} {says}")
+            if body:
+                shape = self._uplinks[party].message_shape(new[party])
+                symbols[party] = self._context.decode(body, party, shape)
+        return symbols, new, sum(map(len, bodies.values()))
 
     def _fit(self, round: Round) -> float:
         held_out = None
         if self._validation_labels is not None and self._held_out:
             held_out = HeldOutCodes(self._list_held_out(), self._validation_labels)
-        known = KnownCodes(self._is_here.nonzero()[:, 0], [table.table for table in self._tables], held_out)
+        tables = [table.table for table in self._tables.values()]
+        known = KnownCodes(self._is_here.nonzero()[:, 0], tables, list(self._owners.values()), held_out)
         schedule = cast(OneWay, self._context.recipe.schedule)
         if isinstance(self._side.top.module, BoostedTrees):
             return fit_trees(self._side, known, schedule)
@@ -112,13 +169,13 @@ class CodesLabelEnd(LabelEnd):
         return self._held_out if own is None else [*self._held_out, own]
 
     def receive_held_out(
-        self, kind: Kind, rows: HeldOut, count: int, widths: Mapping[PartyName, int], round: Round
+        self, kind: Kind, rows: HeldOutRows, widths: Mapping[PartyName, int], round: Round
     ) -> list[Tensor] | None:
         """In the first evaluation alone."""
         if kind is not Kind.EVALUATION:
-            return super().receive_held_out(kind, rows, count, widths, round)
+            return super().receive_held_out(kind, rows, widths, round)
         if round == 0:
-            self._held_out = super().receive_held_out(kind, rows, count, widths, round) or []
+            self._held_out = super().receive_held_out(kind, rows, widths, round) or []
         return self._held_out or None
 
     def local(self, round: Round) -> None:
@@ -129,14 +186,17 @@ class CodesLabelEnd(LabelEnd):
 
     def tensors(self) -> dict[str, Tensor]:
         found = super().tensors() | {"is_here": self._is_here}
-        found |= {f"codes.{place}": table.table for place, table in enumerate(self._tables)}
+        found |= {f"codes.{place}": table.table for place, table in enumerate(self._tables.values())}
+        for place, unsent in enumerate(self._unsent.values()):
+            found |= unsent.tensors(f"sent.{place}")
         return found | {f"held_out.{place}": table for place, table in enumerate(self._held_out)}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         super().load(tensors)
         self._is_here.copy_(tensors["is_here"])
-        for place, table in enumerate(self._tables):
+        for place, (table, unsent) in enumerate(zip(self._tables.values(), self._unsent.values(), strict=True)):
             table.load(tensors[f"codes.{place}"])
+            unsent.load(f"sent.{place}", tensors)
         held_out = [name for name in tensors if name.startswith("held_out.")]
         self._held_out = [tensors[f"held_out.{place}"] for place in range(len(held_out))]
 
@@ -161,11 +221,13 @@ class KnownCodes:
     """What the label party has to learn from."""
 
     rows: Rows  # whose codes are here
-    tables: Sequence[Tensor]  # of all rows, by owner
+    tables: Sequence[Tensor]  # of all rows, or of all owners of rows, by party
+    owners: Sequence[RowOwners]
     held_out: HeldOutCodes | None = None
 
     def select(self, rows: Rows) -> list[Tensor]:
-        return [table.index_select(0, rows) for table in self.tables]
+        pairs = zip(self.tables, self.owners, strict=True)
+        return [table.index_select(0, owners.of_rows(rows)) for table, owners in pairs]
 
     def split(self, size: int, rng: torch.Generator) -> Iterator[Rows]:
         """A pass over all rows. A last single row waits for the next pass: batch normalisation needs two."""

@@ -17,10 +17,18 @@ from thinwire.engine.compress import Symbols
 from thinwire.engine.compress.randomness import Randomness
 from thinwire.engine.compress.symbols import Sparse, Zeros
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.streams import Flow, RoundSeeds, Rows, Storage, Stream, StreamSpec
+from thinwire.engine.streams import Flow, RoundSeeds, RowOwners, Rows, Storage, Stream, StreamSpec
 from thinwire.engine.streams.surrogate import are_all
 from thinwire.engine.wire.codec import decode, encode
 from thinwire.engine.wire.entropy import Effort
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The owners of one party's rows."""
+
+    training: RowOwners
+    held_out: Mapping[str, RowOwners] = field(default_factory=dict)  # of validation and test rows
 
 
 @dataclass(frozen=True)
@@ -38,12 +46,27 @@ class PartyContext:
     effort: Effort = "small"
     storage: Storage = field(default_factory=Storage)
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
+    groups: Mapping[PartyName, Groups] = field(default_factory=dict)  # of parties whose rows have owners in common
 
     def stream(
-        self, spec: StreamSpec, name: str, width: int, randomness: Callable[[Round, Tensor], Randomness] | None = None
+        self,
+        spec: StreamSpec,
+        name: str,
+        width: int,
+        randomness: Callable[[Round, Tensor], Randomness] | None = None,
+        rows: int | None = None,
     ) -> Stream:
-        """One end of a stream; the other end opens it under the same name."""
-        return spec.open(Flow(name, self.rows, width, randomness or RoundSeeds(self.seed, name), self.storage))
+        """One end of a stream; the other end opens it under the same name. `rows`: all of the run unless given."""
+        count = self.rows if rows is None else rows
+        return spec.open(Flow(name, count, width, randomness or RoundSeeds(self.seed, name), self.storage))
+
+    def owners(self, party: PartyName) -> RowOwners:
+        """Of the training rows, at this party; each row its own where it has no group."""
+        return self.groups[party].training if party in self.groups else RowOwners(self.rows)
+
+    def find_held_out_owners(self, party: PartyName, which: str, rows: int) -> RowOwners:
+        """Of validation or test rows."""
+        return self.groups[party].held_out[which] if party in self.groups else RowOwners(rows)
 
     def send(self, receiver: PartyName, kind: Kind, round: Round, body: bytes) -> None:
         self.channel.send(Message(self.me, receiver, kind, round, body))

@@ -109,14 +109,15 @@ class DerivativeFeatureEnd(FeatureEnd):
     def __init__(self, context: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
         super().__init__(context, bottom, Uplink(context, bottom, width, sealing), sealing)
         shared = f"{context.label_party}/downlink" if sealing else f"{context.me}/downlink"
-        self._downlink = context.stream(context.recipe.downlink, shared, width)
+        self._downlink = context.stream(context.recipe.downlink, shared, width, rows=context.owners(context.me).count)
         self._memory = _Remembering(context, bottom.device)
         self._saved |= {"downlink": self._downlink, "memory": self._memory}
         self._sent: dict[Round, tuple[Rows, Tensor]] = {}  # rows and embeddings that no answer has come to
         self._graph: tuple[Round, Tensor] | None = None  # the embedding made last, where it is of the present weights
 
     def warm_start(self, rows: Rows) -> None:
-        body = self._uplink.body(rows, self._bottom.embed_all(), 0, WARM_START)
+        owners = self._context.owners(self._context.me).select(rows).owners
+        body = self._uplink.body(owners, self._bottom.embed_all(), 0, WARM_START)
         self._context.send(self._context.label_party, Kind.WARM_START, 0, body)
 
     def send(self, round: Round, rows: Rows) -> None:
@@ -191,20 +192,26 @@ class DerivativeLabelEnd(LabelEnd):
         )
         # Under secure sum there is one derivative, the same for all.
         wide = self._open_uplinks(widths)
-        self._downlinks = {p: context.stream(recipe.downlink, f"{p}/downlink", wide[p]) for p in wide}
+        self._downlinks = {
+            p: context.stream(recipe.downlink, f"{p}/downlink", wide[p], rows=context.owners(p).count) for p in wide
+        }
         self._exact = recipe.downlink == Direct(Identity())
         self._memory = _Remembering(context, side.like().device)
         self._saved["memory"] = self._memory
         self._saved |= {f"downlink.{party}": stream for party, stream in self._downlinks.items()}
-        self._columns = sum(widths[party] for party in context.feature_parties)
+        self._widths = widths
         self._bytes = 0  # of this round's bodies
 
     def warm_start(self, rows: Rows) -> None:
         for owner, symbols in self._symbols(Kind.WARM_START, 0, rows, WARM_START).items():
-            self._uplinks[owner].incoming(rows, symbols, 0)
+            self._uplinks[owner].incoming(self._owned(owner, rows).owners, symbols, 0)
         passes = self._context.recipe.warm_passes
         if passes:
-            known = KnownCodes(rows, [uplink.tensors()["surrogate"] for uplink in self._uplinks.values()])
+            known = KnownCodes(
+                rows,
+                [uplink.tensors()["surrogate"] for uplink in self._uplinks.values()],
+                [self._context.owners(party) for party in self._uplinks],
+            )
             fit_network(self._side, known, OneWay(passes), 0, derive_seed(self._context.seed, "passes", 0))
 
     def refine(self, level: int) -> None:
@@ -234,12 +241,16 @@ class DerivativeLabelEnd(LabelEnd):
             send_weights(self._context, self._side, self._side.regression, round)
         self._step(rows, own, every[len(embeddings) :])  # while the answer is on its way
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
-        return BatchOutcome(loss.item(), 8 * self._bytes / (2 * len(rows) * self._columns))
+        return BatchOutcome(loss.item(), 8 * self._bytes / (2 * self._count_values(rows, self._widths)))
 
     def _received(self, round: Round, rows: Rows) -> list[Tensor]:
-        """Each party's embedding in order; under secure sum only their sum."""
+        """Each party's embedding in order, a row for each of these; under secure sum only their sum."""
         symbols = self._symbols(Kind.EMBEDDING, round, rows, TRAINING)
-        return [self._uplinks[owner].incoming(rows, one, round) for owner, one in symbols.items()]
+        found = []
+        for party, one in symbols.items():
+            owned = self._owned(party, rows)
+            found.append(owned.expand(self._uplinks[party].incoming(owned.owners, one, round)))
+        return found
 
     def _symbols(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, Symbols]:
         symbols, size = self._receive_symbols(kind, round, rows, use)
@@ -249,11 +260,13 @@ class DerivativeLabelEnd(LabelEnd):
     def _answer(self, round: Round, rows: Rows, derivatives: list[Tensor]) -> None:
         bodies: list[bytes] = []
         before: Tensor | None = None
-        for downlink, derivative in zip(self._downlinks.values(), derivatives, strict=True):
+        for (party, downlink), derivative in zip(self._downlinks.items(), derivatives, strict=True):
+            owned = self._owned(party, rows)
+            sent = owned.add_up(derivative)
             # A sum has one derivative for all; as it is, it need be encoded only once.
-            again = self._exact and derivative is before
-            bodies.append(bodies[-1] if again else self._context.encode(downlink.outgoing(rows, derivative, round)))
-            before = derivative
+            again = self._exact and sent is before
+            bodies.append(bodies[-1] if again else self._context.encode(downlink.outgoing(owned.owners, sent, round)))
+            before = sent
         if self._summed:
             bodies = bodies * len(self._context.feature_parties)
         self._bytes += sum(map(len, bodies))

@@ -34,6 +34,7 @@ from thinwire.engine.protocols.context import (
 )
 from thinwire.engine.protocols.evaluation import (
     HeldOut,
+    HeldOutRows,
     TrackedEmbeddings,
     evaluation_mode,
     receive_held_out,
@@ -42,7 +43,7 @@ from thinwire.engine.protocols.evaluation import (
 )
 from thinwire.engine.protocols.sealing import TRAINING, Sealing, relay_keys, unseal
 from thinwire.engine.schedule import BatchOutcome
-from thinwire.engine.streams import ErrorFeedback, Rows, Stream
+from thinwire.engine.streams import ErrorFeedback, OwnedRows, Rows, Stream
 
 
 @dataclass
@@ -178,7 +179,7 @@ class Uplink:
     def __init__(self, context: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
         spec = context.recipe.uplink
         noise = None if sealing is None else sealing.noise
-        self.stream = context.stream(spec, f"{context.me}/uplink", width, noise)
+        self.stream = context.stream(spec, f"{context.me}/uplink", width, noise, context.owners(context.me).count)
         self._context = context
         self._bottom = bottom
         self._sealing = sealing
@@ -345,7 +346,10 @@ class LabelEnd(ProtocolEnd):
         context = self._context
         owners = (context.label_party,) if self._summed else context.feature_parties
         wide = {p: widths[context.feature_parties[0]] if self._summed else widths[p] for p in owners}
-        self._uplinks = {p: context.stream(context.recipe.uplink, f"{p}/uplink", wide[p]) for p in owners}
+        self._uplinks = {
+            p: context.stream(context.recipe.uplink, f"{p}/uplink", wide[p], rows=context.owners(p).count)
+            for p in owners
+        }
         self._saved |= {f"uplink.{party}": stream for party, stream in self._uplinks.items()}
         return wide
 
@@ -360,13 +364,14 @@ class LabelEnd(ProtocolEnd):
         return symbols, sum(map(len, bodies.values()))
 
     def receive_held_out(
-        self, kind: Kind, rows: HeldOut, count: int, widths: Mapping[PartyName, int], round: Round
+        self, kind: Kind, rows: HeldOutRows, widths: Mapping[PartyName, int], round: Round
     ) -> list[Tensor] | None:
-        """Embeddings of so many held-out rows, as `send_held_out` of the others sends them."""
-        if not self._tracked or rows is not HeldOut.VALIDATION:
-            return receive_held_out(self._context, kind, count, widths, round)
-        symbols = receive_held_out_symbols(self._context, kind, count, widths, round)
-        return [self._tracked[party].incoming(one) for party, one in symbols.items()] or None
+        """Embeddings of held-out rows, as `send_held_out` of the others sends them."""
+        if not self._tracked or rows.which is not HeldOut.VALIDATION:
+            return receive_held_out(self._context, kind, rows, widths, round)
+        symbols = receive_held_out_symbols(self._context, kind, rows, widths, round)
+        tracked = {party: self._tracked[party].incoming(one) for party, one in symbols.items()}
+        return [rows.expand(self._context, party, h) for party, h in tracked.items()] or None
 
     def _receive_bodies(self, kind: Kind, round: Round) -> dict[PartyName, bytes | memoryview]:
         return {party: self._context.receive(party, kind, round) for party in self._context.feature_parties}
@@ -374,7 +379,16 @@ class LabelEnd(ProtocolEnd):
     def _decode_bodies(self, bodies: Mapping[PartyName, bytes | memoryview], rows: Rows) -> dict[PartyName, Symbols]:
         """What each party sent of these rows; under secure sum all of one shape, that of the sum."""
         streams = self._uplinks if not self._summed else dict.fromkeys(bodies, next(iter(self._uplinks.values())))
-        return {p: self._context.decode(body, p, streams[p].message_shape(rows)) for p, body in bodies.items()}
+        shapes = {p: streams[p].message_shape(self._owned(p, rows).owners) for p in bodies}
+        return {p: self._context.decode(body, p, shapes[p]) for p, body in bodies.items()}
+
+    def _owned(self, party: PartyName, rows: Rows) -> OwnedRows:
+        """As the party sees these rows."""
+        return self._context.owners(party).select(rows)
+
+    def _count_values(self, rows: Rows, widths: Mapping[PartyName, int]) -> int:
+        """Of the embeddings of these rows, at all feature parties."""
+        return sum(len(self._owned(p, rows).owners) * widths[p] for p in self._context.feature_parties)
 
     def compare_surrogates(self, round: Round) -> None:
         """Stops the run where a party's end of its stream holds something else than ours."""

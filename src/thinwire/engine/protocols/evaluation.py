@@ -40,6 +40,7 @@ from thinwire.engine.protocols.context import PartyContext, cast_like
 from thinwire.engine.protocols.sealing import EVALUATION, TEST, Sealing, sum_compressor, unseal
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import MOST_LEVEL, Pace
+from thinwire.engine.streams import RowOwners
 
 _CHUNK = 8192
 _VERDICT = Struct("<BH")  # stop and best, a bit each, and the level in four; local steps a round
@@ -57,6 +58,22 @@ class HeldOut(StrEnum):
 
     VALIDATION = "validation"  # they steer: early stopping, the best model, targets
     TEST = "test"  # they judge, once at the end
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutRows:
+    """Which of them, and how many."""
+
+    which: HeldOut
+    count: int
+
+    def find_owners(self, context: PartyContext, party: PartyName) -> RowOwners:
+        """As the party sees them."""
+        return context.find_held_out_owners(party, self.which, self.count)
+
+    def expand(self, context: PartyContext, party: PartyName, h: Tensor) -> Tensor:
+        """The party's embedding of its owners, repeated for each of their rows."""
+        return self.find_owners(context, party).select_all().expand(h)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,29 +178,31 @@ def receive_verdict(context: PartyContext, round: Round) -> EvaluationVerdict:
 
 
 def receive_held_out(
-    context: PartyContext, kind: Kind, rows: int, widths: Mapping[PartyName, int], round: Round
+    context: PartyContext, kind: Kind, rows: HeldOutRows, widths: Mapping[PartyName, int], round: Round
 ) -> list[Tensor] | None:
     """Each party's embedding of the held-out rows in order, or their sum; None where there are no such rows."""
     symbols = receive_held_out_symbols(context, kind, rows, widths, round)
     if not symbols:
         return None
     if isinstance(context.recipe.aggregation, SecureSum):
-        return [unseal(context, list(symbols.values()), round, torch.arange(rows), _USES[kind]).to_tensor()]
-    return [one.to_tensor() for one in symbols.values()]
+        every = torch.arange(rows.count)
+        return [unseal(context, list(symbols.values()), round, every, _USES[kind]).to_tensor()]
+    return [rows.expand(context, party, one.to_tensor()) for party, one in symbols.items()]
 
 
 def receive_held_out_symbols(
-    context: PartyContext, kind: Kind, rows: int, widths: Mapping[PartyName, int], round: Round
+    context: PartyContext, kind: Kind, rows: HeldOutRows, widths: Mapping[PartyName, int], round: Round
 ) -> dict[PartyName, Symbols]:
-    """What each party sent of the held-out rows; nothing where there are none."""
+    """What each party sent of the held-out rows, one for each owner; nothing where there are none."""
     bodies = {party: context.receive(party, kind, round) for party in context.feature_parties}
     for party, body in bodies.items():
-        if bool(body) != bool(rows):
-            sent = "an embedding" if body else "no embedding"
-            raise Malformed(f"round {round}: {party!r} sent {sent} of held-out rows, there are {rows} labels of them")
-    if not rows:
+        if bool(body) != bool(rows.count):
+            sent = f"{'an' if body else 'no'} embedding of held-out rows, there are {rows.count} labels of them"
+            raise Malformed(f"round {round}: {party!r} sent {sent}")
+    if not rows.count:
         return {}
-    return {party: context.decode(body, party, (rows, widths[party])) for party, body in bodies.items()}
+    counts = {party: rows.find_owners(context, party).count for party in bodies}
+    return {p: context.decode(body, p, (counts[p], widths[p])) for p, body in bodies.items()}
 
 
 def send_verdict(context: PartyContext, round: Round, verdict: EvaluationVerdict) -> None:
@@ -276,7 +295,7 @@ def _ask(context: PartyContext, body: bytes, round: Round) -> bytes | memoryview
 
 
 def answer_columns(
-    context: PartyContext, rows: int, widths: Mapping[PartyName, int], round: Round, answers: ColumnAnswers
+    context: PartyContext, rows: HeldOutRows, widths: Mapping[PartyName, int], round: Round, answers: ColumnAnswers
 ) -> None:
     """One answer to each party in turn, until none has a question left: nobody waits for all columns of another."""
     asking, answered = list(context.feature_parties), 0
@@ -287,8 +306,9 @@ def answer_columns(
                 asking.remove(party)
                 context.send(party, Kind.COLUMN, round, answers.metric.encode())
                 continue
-            if answered == MOST_COLUMNS * _count_permutations(rows):
+            owners = rows.find_owners(context, party)
+            if answered == MOST_COLUMNS * _count_permutations(owners.count):
                 raise Malformed(f"round {round}: {party!r} asks about more than {MOST_COLUMNS} columns")
-            h = context.decode(body, party, (rows, widths[party])).to_tensor()
+            h = owners.select_all().expand(context.decode(body, party, (owners.count, widths[party])).to_tensor())
             context.send(party, Kind.COLUMN, round, _LOST.pack(answers.lose(party, h)))
         answered += 1

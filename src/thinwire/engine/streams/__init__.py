@@ -3,9 +3,10 @@
 `Direct` and `ErrorFeedback` are settings, frozen values that a recipe holds; `open(flow)` makes one end of a stream.
 """
 
+from thinwire.engine.streams.owners import OwnedRows, RowOwners
 from thinwire.engine.streams.storage import Storage, blocks, release_pages
 from thinwire.engine.streams.stream import Direct, ErrorFeedback, Flow, RoundSeeds, Rows, Stream, StreamSpec
 from thinwire.engine.streams.surrogate import Surrogate
 
 __all__ = ["Direct", "ErrorFeedback", "Flow", "RoundSeeds", "Rows", "Stream", "StreamSpec", "Surrogate"]
-__all__ += ["Storage", "blocks", "release_pages"]
+__all__ += ["OwnedRows", "RowOwners", "Storage", "blocks", "release_pages"]

@@ -19,7 +19,7 @@ from thinwire.engine.models.optimizers import set_lr
 from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.engine.privacy.defences import NoDefence
-from thinwire.engine.protocols.evaluation import begin_training, compute_outputs, embed_in_chunks
+from thinwire.engine.protocols.evaluation import HeldOut, begin_training, compute_outputs, embed_in_chunks
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, OneWay, Overlap, Schedule
 from thinwire.engine.streams import Direct, ErrorFeedback, StreamSpec
@@ -201,7 +201,7 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
     top = begin_training(label.top.to(device))
     specs = [party.optimizer or job.optimizer for party in (*holders, label)]
     steps = [(spec, spec.build(module.parameters())) for spec, module in zip(specs, (*bottoms, top), strict=True)]
-    features = [party.features.to(device) for party in holders]
+    features = [party.list_rows().to(device) for party in holders]
     fitters = [
         TreeFitter(bottom, x) if isinstance(bottom, BoostedTrees) else None
         for bottom, x in zip(bottoms, features, strict=True)
@@ -230,10 +230,10 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
                     optimizer.zero_grad()
             if on_round is not None:
                 on_round(round + 1)
-    kinds = ("validation_", "test_", "")  # the rows that an evaluation looks at: the first of these that there are
-    kind = next(one for one in kinds if getattr(label, f"{one}labels") is not None)
-    outputs = compute_job_outputs(job, [getattr(party, f"{kind}features") for party in holders])
-    return compute_scores(outputs, getattr(label, f"{kind}labels"), label.loss, job.metrics)
+    # The rows that an evaluation looks at: validation rows, test rows, or training rows where there are no others.
+    kind = next((one for one in HeldOut if one in label.held_out), None)
+    outputs = compute_job_outputs(job, [party.list_rows(kind) for party in holders])
+    return compute_scores(outputs, label.labels if kind is None else label.held_out[kind], label.loss, job.metrics)
 
 
 def compute_job_outputs(job: Job, tables: Sequence[Tensor]) -> Tensor:
@@ -307,7 +307,7 @@ def _collect_run(job: Job, result: Result) -> FinishedRun:
     if label.test_labels is None:
         return FinishedRun(result.evaluations, metric)
     holders = [party for party in job.everyone if party.bottom is not None]
-    trained = compute_job_outputs(job, [party.features for party in holders])
+    trained = compute_job_outputs(job, [party.list_rows() for party in holders])
     score = compute_scores(trained, label.labels, label.loss, job.metrics)[metric]
     margin = _estimate_margin(job, metric, score)
     baselines: Sequence[BaselineScore] = ()

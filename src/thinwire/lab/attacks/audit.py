@@ -80,6 +80,16 @@ class _Seen:
         return worst, {**controls, "score": found[worst]}
 
 
+def require_single_rows(job: Job) -> None:
+    """Attacks look at the embedding and the derivative of each row; with a group there is one of all an owner's."""
+    if job.owners:
+        raise BadInput(
+            f"party {next(iter(job.owners))!r} has a group: one derivative comes for all rows of an owner, and an "
+            "audit attacks that of every row. Audit the same job without group, with owners' columns in every row: "
+            "it sends no less"
+        )
+
+
 def audit_job(
     job: Job,
     begun: Job | None = None,
@@ -95,6 +105,7 @@ def audit_job(
     """
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 50:
         raise BadParameter(f"rows must be a whole number, 50 or more, got {rows!r}")
+    require_single_rows(job)
     if job.rows < 50:
         raise BadInput(f"the job has {job.rows} training rows; an audit needs 50 to tell a leak from luck")
     job.check()
@@ -318,6 +329,7 @@ def audit_run(
     )
     job = load_job(folder / layout.JOB, code=code or CodeSources.parse())
     require_same_text(folder, (folder / layout.JOB).read_text(), digest_data(job))
+    require_single_rows(job)
     begun = job.duplicate()
     for name, module in job.modules().items():
         load_model(folder, name, module)

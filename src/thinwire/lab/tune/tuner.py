@@ -22,6 +22,7 @@ from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.accounting.ledger import Frozen
 from thinwire.engine.privacy.dp_bottom import DPBottom
+from thinwire.engine.streams import OwnedRows
 from thinwire.job.job import Job
 from thinwire.job.job_file import inline, read_job_file
 from thinwire.job.job_loader import load_job, resolve_job
@@ -54,8 +55,9 @@ def measure_step_ms(job: Job) -> dict[PartyName, float]:
     with torch.random.fork_rng(devices=[]):
         for party in job.parties:
             bottom = party.bottom.to(job.device).requires_grad_(not isinstance(job.training, Frozen))
-            x = party.features[rows].to(job.device)
-            embeddings.append(bottom(x).detach().requires_grad_())
+            owned = OwnedRows(rows) if party.owners is None else party.owners.training.select(rows)
+            x = party.features[owned.owners].to(job.device)
+            embeddings.append(owned.expand(bottom(x).detach()).requires_grad_())
             found[party.name] = _fastest_ms(partial(bottom, x), party.optimizer or job.optimizer, [bottom])
         modules = [module.to(job.device) for module in (label.top, label.bottom) if module is not None]
         own = None if label.features is None else label.features[rows].to(job.device)

@@ -226,7 +226,7 @@ class BatchScorer:
                 if name in batch.ready.defaults:
                     return None
                 raise
-            fresh = batch.ready.scorer.decode_embedding(body, name, len(wanted))
+            fresh = batch.ready.scorer.decode_rows(body, name, torch.as_tensor(wanted))
             terms = self.party.cache_terms.get(name)
             if terms is not None:
                 self.cache.keep(name, batch.ready.hashes[name], wanted, fresh, terms)

@@ -97,7 +97,8 @@ class FeatureRole(PartyRole):
 
     def prepare(self, factory: ProgramFactory, control: Control) -> PreparedProgram:
         session, own, widths = self._session, self._own, self.widths()
-        factory = replace(factory, group=self._group)
+        owners = {} if self._party.owners is None else {own.me: self._party.owners}
+        factory = replace(factory, group=self._group, owners=owners)
         factory = self._weights.apply(factory, self._party, {own.me: self._party.bottom}, widths, None)
         side = self._shared_side(widths) if own.recipe.labels is Labels.SHARED else None
         context = factory.context(own.me, session.channel)

@@ -80,6 +80,7 @@ class LabelRole:
     def prepare(self, factory: ProgramFactory, control: Control) -> PreparedProgram:
         session, widths, me = self._session, self.widths(), self._own.me
         self._batches = factory.batches
+        factory = replace(factory, owners=self._data.owners)
         party = self._party = self._own.build_label_party(self._data, widths)
         bottom = {} if party.bottom is None else {me: party.bottom}
         factory = self._weights.apply(factory, party, {**bottom, "top": party.top}, widths, party.fusion)

@@ -150,7 +150,8 @@ class PartyRun:
 
     def _begin_recording(self) -> None:
         session, prepared = self.session, self._prepared
-        about = describe_party_run(session.own, prepared.party, self.role.widths(), self.batches, session.sizes.rows)
+        owners, rows = self.program.context.groups, session.sizes.rows
+        about = describe_party_run(session.own, prepared.party, self.role.widths(), self.batches, rows, owners)
         self._recorder = RunRecorder(
             session.folder, about, {session.own.me: session.channel.stopwatch}, session.ledger, prepared.privacy_spent
         )

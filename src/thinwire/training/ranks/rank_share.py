@@ -135,6 +135,8 @@ def load_share(own: PartyView, ranks: Ranks) -> RankShare:
     section = own.section
     if not isinstance(section, PartySection):
         raise BadInput(f"{own.me!r} is the label party, which is one process")
+    if section.group is not None:
+        raise BadInput.of(f"{section.path}.group", "is for a party in one process; start it without other ranks")
     sources = [source for source in (section.features, section.test_features) if source is not None]
     as_it_stands = section.prepare is None and own.job.split is None  # else the whole table is looked at
     if as_it_stands and all(Path(source.file).suffix.lower() in _LARGE for source in sources):
