@@ -204,7 +204,7 @@ def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -
     found: dict[str, Any] = {}
     for key, value in arguments.items():
         here = f"{path}.{key}"
-        if key in parameters and Compressor in _kinds(parameters[key]) and value != _NONE:
+        if key in parameters and _takes_compressor(parameters[key]) and value != _NONE:
             found[key] = build_compressor(here, value)
         elif isinstance(value, Mapping):
             found[key] = _schedule(here, value)
@@ -213,6 +213,10 @@ def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -
         else:
             found[key] = tuple(value) if isinstance(value, list) else value
     return found
+
+
+def _takes_compressor(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(kind, type) and issubclass(kind, Compressor) for kind in _kinds(parameter))
 
 
 def _milestones(steps: Any) -> Milestones:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from thinwire.align import intersect
 from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
+from thinwire.engine.compress import COMPRESSORS
 from thinwire.engine.methods import svfl
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.privacy import in_process_identities
@@ -228,7 +229,8 @@ class TrainedRun:
 
 def _agree(encoders: Mapping[PartyName, EmbeddingEncoder]) -> None:
     """Signed keys pass between all, as the label party would pass them on."""
-    offers = {name: encoder.sealing.offer() for name, encoder in encoders.items() if encoder.sealing is not None}
+    keys = {name: encoder.sealing.offer() for name, encoder in encoders.items() if encoder.sealing is not None}
+    offers = {name: key for name, key in keys.items() if key is not None}
     for name, encoder in encoders.items():
         if encoder.sealing is not None:
             encoder.sealing.take({other: offer for other, offer in offers.items() if other != name})
@@ -256,9 +258,11 @@ def _read_recipe(folder: Path) -> Recipe:
         recipe = json.loads((folder / layout.RECIPE).read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"{folder / layout.RECIPE} cannot be read: {error}") from None
-    if recipe.get("aggregation", {}).get("is") == "SecureSum":
+    protects_alone = {kind.__name__ for kind in COMPRESSORS if kind.protects_alone}
+    sent = recipe.get("uplink", {}).get("compressor", {}).get("is")
+    if recipe.get("aggregation", {}).get("is") == "SecureSum" or sent in protects_alone:
         raise BadInput(
-            f"{folder} was trained under a secure sum; give load_run its job: what rows cost follows from it"
+            f"{folder} was trained under a privacy guarantee; give load_run its job: what rows cost follows from it"
         )
     scoring = recipe.get("scoring", {"is": "Identity"})
     return replace(svfl(), scoring=build_compressor("scoring", {"name": scoring.pop("is"), **scoring}))
