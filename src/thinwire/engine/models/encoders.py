@@ -125,15 +125,20 @@ def measure_entropy(column: Tensor) -> float:
 class Pretrained(Encoder):
     """A network of yours that learns to rebuild its party's rows, then the principal directions of its outputs.
 
-    For pictures and series, whose variance is not along single directions of their values.
+    For pictures and series, whose variance is not along single directions of their values. The network's outputs are
+    `width` wide.
     """
 
     def __init__(
         self, network: nn.Module, width: int = 16, bits_per_row: float = 16.0, pretraining: Pretraining | None = None
     ) -> None:
         super().__init__()
+        if isinstance(network, Encoder) or not any(one.requires_grad for one in network.parameters()):
+            says = f"must be a network with weights to train, such as an mlp or a cnn, got {type(network).__name__}"
+            raise BadParameter.about("Pretrained", "network", says)
         self.network = network
         self.pretraining = pretraining or Pretraining()
+        self.width = require_size("Pretrained", "width", width)
         self.directions = PrincipalDirections(width, width, bits_per_row)
 
     def _fit(self, features: Tensor, seed: int) -> None:
@@ -144,7 +149,11 @@ class Pretrained(Encoder):
         self.directions.fit(torch.cat(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.directions(self.network(x))  # type: ignore[no-any-return]
+        h: Tensor = self.network(x)
+        if h.shape[1] != self.width:
+            says = f"the network gives {h.shape[1]} values a row, width is {self.width}; give both the same number"
+            raise BadInput(f"Pretrained: {says}")
+        return self.directions(h)  # type: ignore[no-any-return]
 
 
 class RandomProjections(Encoder):
