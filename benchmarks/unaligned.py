@@ -8,7 +8,7 @@ to rebuild all its training rows, aligned or not; nothing is sent for it. Then s
 rows, with early stopping.
 
 Pre-training takes five epochs. The learning rate, that of the task or a third of it, is chosen on validation rows,
-seed by seed and for each side by itself; the chosen settings run once more, with the test rows.
+seed by seed and for each side by itself; the test score is that of the chosen one.
 
 Results go to FILE as they come (--out, build/unaligned.jsonl); the same command resumes.
 """
@@ -73,44 +73,31 @@ def build_trial(name: str, setting: Setting, seed: int) -> tw.Job:
     few, others = align_few(data, seed)
     task = replace(task, epochs=_EPOCHS, patience=_PATIENCE, eval_rows=len(few.train.labels))
     pretraining = tw.learners.Pretraining(epochs=setting.pretraining) if setting.pretraining else None
-    settings = {
-        "seed": seed,
-        "batch_size": _BATCH_ROWS,
-        "optimizer": tw.Adam(lr=setting.lr),
-        "pretraining": pretraining,
-    }
-    job = build_job(task, few, tw.methods.svfl(), settings)
-    for party, x in zip(job.parties, data.train.features, strict=True):
-        party.unaligned_features = x[others]
+    settings = {"seed": seed, "batch_size": _BATCH_ROWS, "optimizer": tw.Adam(lr=setting.lr)}
+    job = build_job(task, few, tw.methods.svfl(), {**settings, "pretraining": pretraining})
+    for party, x, test in zip(job.parties, data.train.features, data.test.features, strict=True):
+        party.unaligned_features, party.test_features = x[others], test
+    job.label_party.test_labels = data.test.labels
     return job
 
 
 def try_setting(name: str, setting: Setting, seed: int) -> Record:
+    """Test rows are scored once, at the end of the run; only those of the chosen setting are looked at."""
     summary = tw.train(build_trial(name, setting, seed), callbacks=[]).summary()
-    return {"validation": summary["delivered"]["value"]}
-
-
-def judge(name: str, setting: Setting, seed: int) -> Record:
-    """The same run, with the test rows."""
-    job, test = build_trial(name, setting, seed), load_data(name).test
-    for party, x in zip(job.parties, test.features, strict=True):
-        party.test_features = x
-    job.label_party.test_labels = test.labels
-    return {"setting": str(setting), "test": tw.train(job, callbacks=[]).summary()["test"][TASKS[name].metric]}
+    return {"validation": summary["delivered"]["value"], "test": summary["test"][TASKS[name].metric]}
 
 
 def compare(name: str, seed: int, records: Records) -> tuple[float, float]:
     """Test scores without pre-training and with it."""
     found = []
     for pretrains in (False, True):
-        tried = {}
-        for setting in list_settings(name, pretrains):
-            record = records.find(f"try {name} {seed} {setting}", partial(try_setting, name, setting, seed))
-            tried[setting] = record["validation"]
-        best = max(tried, key=lambda setting: tried[setting])
-        judged = records.find(f"judge {name} {seed} {pretrains}", partial(judge, name, best, seed))
-        print(f"{name}, seed {seed}: {judged['setting']}: {judged['test']:.4f}", flush=True)
-        found.append(judged["test"])
+        tried = {
+            setting: records.find(f"{name} {seed} {setting}", partial(try_setting, name, setting, seed))
+            for setting in list_settings(name, pretrains)
+        }
+        best = max(tried, key=lambda setting: tried[setting]["validation"])
+        print(f"{name}, seed {seed}: {best}: {tried[best]['test']:.4f}", flush=True)
+        found.append(tried[best]["test"])
     return found[0], found[1]
 
 
