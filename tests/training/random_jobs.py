@@ -399,6 +399,7 @@ def written_jobs(draw: st.DrawFn) -> RandomJob:
     shared = drawn.built_recipe.labels is Labels.SHARED
     # Keys that are signed come with certificates, and use up a budget of bytes sooner.
     simulated = ["link_seconds_budget", *(["byte_budget"] if _is_summed(drawn.recipe) else [])]
+    simulated += [] if drawn.tests else ["target"]  # of training rows, which only a simulator scores
     return replace(
         drawn,
         link=None,
