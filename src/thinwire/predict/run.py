@@ -260,10 +260,10 @@ def _read_recipe(folder: Path) -> Recipe:
         raise BadInput(f"{folder / layout.RECIPE} cannot be read: {error}") from None
     protects_alone = {kind.__name__ for kind in COMPRESSORS if kind.protects_alone}
     sent = recipe.get("uplink", {}).get("compressor", {}).get("is")
-    if recipe.get("aggregation", {}).get("is") == "SecureSum" or sent in protects_alone:
-        raise BadInput(
-            f"{folder} was trained under a privacy guarantee; give load_run its job: what rows cost follows from it"
-        )
+    is_summed = recipe.get("aggregation", {}).get("is") == "SecureSum"
+    if is_summed or sent in protects_alone:
+        under = "a secure sum" if is_summed else f"the noise of {sent}"
+        raise BadInput(f"{folder} was trained under {under}; give load_run its job: what rows cost follows from it")
     scoring = recipe.get("scoring", {"is": "Identity"})
     return replace(svfl(), scoring=build_compressor("scoring", {"name": scoring.pop("is"), **scoring}))
 
