@@ -1,8 +1,10 @@
 """What leaks, and what a defence costs: the figures of docs/audit.md, as its tables.
 
     OMP_NUM_THREADS=1 python benchmarks/audit.py [labels] [features] [releases] [stateful]
+    THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/audit.py inversion
 
-Everything is seeded; the privacy noise too, which here has to protect nobody.
+Without a table's name all but `inversion`, which needs data sets. Everything is seeded; the privacy noise too, which
+here has to protect nobody.
 """
 
 from __future__ import annotations
@@ -10,20 +12,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TypeAlias
 
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
+
 import thinwire as tw
+from benchmarks.tasks import TASKS, Rows, build_job, load_data
 from thinwire.base.process import share_memory_pool
 from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import Keystream, PoissonBinomial, Uniform
-from thinwire.engine.methods import cvfl, pbm, svfl
+from thinwire.engine.methods import cvfl, pbm, svfl, thin
+from thinwire.engine.models.encoders import Encoder
 from thinwire.engine.privacy import NoiseKey, SecureSum, poisson_binomial_epsilon
 from thinwire.engine.privacy.accounting import Exposure, Observer, Parties, PoissonBinomialRelease, PrivatelyTrained
 from thinwire.engine.privacy.accounting.ledger import end_to_end_epsilon
 from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence, standard_normal
+from thinwire.engine.programs.program import Observers
+from thinwire.engine.protocols.evaluation import EvaluationVerdict, embed_in_chunks
 from thinwire.lab.attacks import (
     AuditReport,
     Release,
@@ -35,7 +46,10 @@ from thinwire.lab.attacks import (
     record_derivatives,
 )
 from thinwire.lab.attacks.dp_release import FreshNoise, Noise
+from thinwire.lab.attacks.findings import leak_r2
+from thinwire.lab.attacks.inference import invert_embeddings
 from thinwire.lab.attacks.stateful import ManyBottoms, TrainStep
+from thinwire.training.simulator import SimulatedParties
 
 KEY = NoiseKey(bytes(range(32)))
 SEEDS = (0, 1, 2)
@@ -244,16 +258,103 @@ def stateful() -> Iterator[str]:
     )
 
 
+# Real data sets: codes of one exchange beside trained embeddings and the surrogates that thin leaves behind --------
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """A task of benchmarks/tasks.py, and the encoder of benchmarks/once.py for its tables."""
+
+    about: str
+    epochs: float
+    encode: Callable[[int], Encoder]
+    rows: int = 10_000  # that are trained on, at most
+    rebuilt: int = 2000  # of these, by an attacker who does not know them
+
+
+def encode_numbers(columns: int) -> Encoder:
+    return tw.learners.PrincipalDirections(columns, 16, 17.0)
+
+
+INVERSIONS = {
+    "mnist": Inversion("MNIST, quadrants", 5, encode_numbers),
+    "credit": Inversion("credit default", 10, lambda columns: tw.learners.Bins(columns, 6)),
+    "physionet2012": Inversion("ICU stays, 48 hours", 4, encode_numbers, rows=2000, rebuilt=1000),
+}
+KNOWN = (100, 1000)
+View: TypeAlias = list[tuple[Tensor, dict[str, Tensor]]]
+MOST_COLUMNS = 256  # that are rebuilt, spread evenly
+
+
+def inversion() -> Iterator[str]:
+    yield "| | known rows | codes of `once` | trained `svfl` embeddings | `thin`'s surrogates |"
+    yield "|---|---|---|---|---|"
+    for name, asked in INVERSIONS.items():
+        views = [view_rows(name, asked, seed) for seed in SEEDS]
+        for known in KNOWN:
+            cells = [
+                fmean(find_worst(asked, view, how, known, seed) for seed, view in zip(SEEDS, views, strict=True))
+                for how in ("once", "svfl", "thin")
+            ]
+            yield f"| {asked.about} | {known:,} | {' | '.join(f'{cell:.2f}' for cell in cells)} |"
+
+
+def find_worst(asked: Inversion, view: View, how: str, known: int, seed: int) -> float:
+    """R2 of the party that loses most."""
+    return max(rebuild(x, held[how], (known, asked.rebuilt), seed) for x, held in view)
+
+
+def view_rows(name: str, asked: Inversion, seed: int) -> View:
+    """Of each feature party its columns, and what the label party holds of them by each method."""
+    task, data = TASKS[name], load_data(name)
+    data = replace(data, train=limit_rows(data.train, asked.rows))
+    tables = [x.flatten(1) for x in data.train.features]
+    found: View = [(x, {"once": encode_rows(asked, x)}) for x in tables]
+    for recipe in (svfl(), thin()):
+        settings = {"seed": seed, "batch_size": 256, "epochs": asked.epochs, "optimizer": tw.Adam(lr=task.lr)}
+        job = build_job(task, data, recipe, {**settings, "patience": None})
+        parties = SimulatedParties(job, Observers(lambda _: EvaluationVerdict(), lambda _: None), bytes(32))
+        parties.run()
+        for program, party, (_, held) in zip(parties.features, job.parties, found, strict=True):
+            surrogate = program.end.estimate()
+            seen = embed_in_chunks(program.bottom.module, party.features) if surrogate is None else surrogate
+            held[recipe.name] = seen
+    return found
+
+
+def limit_rows(rows: Rows, most: int) -> Rows:
+    own = rows.label_features
+    return Rows([x[:most] for x in rows.features], None if own is None else own[:most], rows.labels[:most])
+
+
+def encode_rows(asked: Inversion, table: Tensor) -> Tensor:
+    encoder = asked.encode(table.shape[1])
+    encoder.fit(table)
+    found: Tensor = encoder(table).round()
+    return found
+
+
+def rebuild(table: Tensor, held: Tensor, rows: tuple[int, int], seed: int) -> float:
+    """R2 of rows that the attacker does not know, from those that it does; so many of each, drawn by the seed."""
+    known = rows[0]
+    order = torch.randperm(len(table), generator=torch.Generator().manual_seed(seed))[: sum(rows)]
+    columns = torch.linspace(0, table.shape[1] - 1, min(table.shape[1], MOST_COLUMNS)).round().long().unique()
+    truth = table[order][:, columns].double()
+    guessed = invert_embeddings(held[order].cpu(), torch.arange(known), truth[:known])
+    return leak_r2(guessed[known:], truth[known:])
+
+
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "labels": labels,
     "features": features,
     "releases": releases,
     "stateful": stateful,
+    "inversion": inversion,
 }
 
 
 def main() -> None:
-    wanted = sys.argv[1:] or list(TABLES)
+    wanted = sys.argv[1:] or [name for name in TABLES if name != "inversion"]
     for name in wanted:
         if name not in TABLES:
             raise SystemExit(f"no table {name!r}; there are {', '.join(TABLES)}")

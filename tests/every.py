@@ -18,6 +18,7 @@ from thinwire.engine.compress import (
     Milestones,
     PoissonBinomial,
     RandK,
+    RandomizedResponse,
     RowScale,
     Shorter,
     Sign,
@@ -78,6 +79,7 @@ BOUNDED_INPUT: tuple[Compressor, ...] = (
     Cast("float16"),
     PoissonBinomial(trials=1, beta=0.25),
     PoissonBinomial(trials=16, beta=0.1),
+    RandomizedResponse(epsilon=40.0, bins=2),
     Uniform(3, bounds=(-1, 1)),
     Uniform(3, dither=False, bounds=(-1, 1)),
 )

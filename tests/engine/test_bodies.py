@@ -24,6 +24,8 @@ EXACT, TOP_K = tw.methods.svfl(), tw.compress.TopK(0.1)
 SHARED = tw.methods.efvfl(TOP_K, warm_start=True)
 SURROGATES = tw.methods.efvfl(TOP_K, broadcast="surrogates", order="update_first", warm_start=True)
 TABLE = tw.methods.efvfl(TOP_K, labels="private", scope="table")
+ONCE = tw.methods.once(passes=1)
+WARM = tw.methods.thin(warm_passes=1)
 SUMMED = tw.methods.pbm(trials=4, beta=0.1)
 BOMB = encode(Zeros((1 << 12, 1 << 12)))  # 64 MiB of zeros in a few bytes
 
@@ -77,6 +79,9 @@ def explode_first(body: bytes) -> bytes:
         (SURROGATES, Kind.REPRESENTATIONS, "lab", explode_each),
         (SHARED, Kind.TOP_MODEL, "lab", explode),
         (EXACT, Kind.ROWS, "lab", explode),
+        (ONCE, Kind.EMBEDDING, "p1", explode),
+        (ONCE, Kind.EVALUATION, "p1", explode),
+        (WARM, Kind.WARM_START, "p1", explode),
     ],
 )
 def test_a_few_bytes_never_become_more_than_rows_times_width(
@@ -86,7 +91,8 @@ def test_a_few_bytes_never_become_more_than_rows_times_width(
         Kind.ROWS: {"batches": "announced"},
         Kind.COLUMN: {"column_importance": True},
     }
-    said = tampered(monkeypatch, recipe, kind, sender, tamper, **asked.get(kind, {}))
+    frozen = {"training": tw.privacy.Frozen()} if recipe is ONCE else {}
+    said = tampered(monkeypatch, recipe, kind, sender, tamper, **asked.get(kind, {}), **frozen)
     assert "16777216 values in shape (4096, 4096) are announced, the cap is" in said
     assert "sent a body that cannot be" in said
 

@@ -35,7 +35,11 @@ import time
 
 import torch
 
-from thinwire.learners import BoostedTrees
+from thinwire.learners import Bins, BoostedTrees, PrincipalDirections
+
+
+def take_time():
+    time.sleep(float(os.environ.get("PAUSE_MS", "0")) / 1000)
 
 
 class Slow(torch.nn.Module):
@@ -48,7 +52,7 @@ class Slow(torch.nn.Module):
         )
 
     def forward(self, x):
-        time.sleep(float(os.environ.get("PAUSE_MS", "0")) / 1000)
+        take_time()
         return torch.tanh(self.layers(x.flatten(1)))  # bounded, as noised recipes want it
 
 
@@ -56,8 +60,27 @@ class SlowTrees(BoostedTrees):
     """Small trees that take their time."""
 
     def add(self, nodes):
-        time.sleep(float(os.environ.get("PAUSE_MS", "0")) / 1000)
+        take_time()
         super().add(nodes)
+
+
+class SlowDirections(PrincipalDirections):
+    """Codes that take their time."""
+
+    def forward(self, x):
+        take_time()
+        return super().forward(x)
+
+
+class SlowBins(Bins):
+    """The same, for noise."""
+
+    def __init__(self, in_features, width, bins):
+        super().__init__(in_features, bins)
+
+    def forward(self, x):
+        take_time()
+        return super().forward(x)
 '''
 
 
@@ -73,6 +96,12 @@ class JobKind:
     training: str = "raw_rows"
     batches_an_epoch: int = 6
     model: str = "Slow, in_features = 6"
+    eval_every: int | None = None
+    sections: str = ""  # more of the job file
+
+    @property
+    def has_noise(self) -> bool:
+        return "pbm" in self.recipe or "noise" in self.recipe
 
     @property
     def rounds(self) -> int:
@@ -120,7 +149,7 @@ class Site:
         self._write_data()
         settings = {"checkpoint_seconds": 0.2, "wait_seconds": 90, **(network or {})}
         self.job.write_text(self._text(settings))
-        if "pbm" in self.kind.recipe:
+        if self.kind.has_noise:
             # Two runs with noise are the same only where every party has one secret in both, and both have one nonce.
             for number, name in enumerate(EVERYBODY):
                 private = PrivateState.open(self.out(name))
@@ -145,7 +174,8 @@ class Site:
             f"recipe = {self.kind.recipe}",
             "[job]",
             f"epochs = {self.kind.epochs}",
-            *([f"batch_size = {self.kind.rows // 6}"] if self.kind.batches_an_epoch > 1 else []),
+            *([f"batch_size = {self._batch_size}"] if self.kind.batches_an_epoch > 1 else []),
+            *([f"eval_every = {self.kind.eval_every}"] if self.kind.eval_every else []),
             f'batches = "{self.kind.batches}"',
             "seed = 3",
             f'training = "{self.kind.training}"',
@@ -174,7 +204,11 @@ class Site:
             f'test_labels = {{ file = "{LABEL}.npz", key = "y_test" }}',
             'top = { name = "mlp_top", hidden = [8], classes = 2 }',
         ]
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines) + "\n" + self.kind.sections
+
+    @property
+    def _batch_size(self) -> int:
+        return self.kind.rows // self.kind.batches_an_epoch
 
 
 class Run:

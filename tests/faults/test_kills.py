@@ -21,6 +21,21 @@ SHARED = JobKind(
 REUSING = JobKind(recipe='{ method = "celu", capacity = 3, reuse = 3, overlap = true }', epochs=40)
 AHEAD = JobKind(recipe='{ method = "thin", reuse = 3, overlap = "ahead" }', epochs=40)
 TREES = JobKind(recipe='{ method = "boosting" }', epochs=60, batches_an_epoch=1, model="SlowTrees, leaves = 4")
+ONCE = JobKind(
+    recipe='{ method = "once", passes = 3, batch_rows = 16 }',
+    epochs=1,
+    batches_an_epoch=40,
+    model="SlowDirections, in_features = 6, bits_per_row = 10",
+    eval_every=4,
+)
+NOISY_CODES = replace(
+    ONCE,
+    recipe='{ method = "once", passes = 3, noise = { name = "RandomizedResponse", epsilon = 12, bins = 4 } }',
+    model="SlowBins, in_features = 6, bins = 4",
+)
+WARM = JobKind(
+    recipe='{ method = "thin", reuse = 2, warm_passes = 3 }', epochs=20, sections="[pretrain]\nepochs = 2\n"
+)
 LONG_NOISY = replace(NOISY, epochs=100)  # its rounds are short, and there are many points to come to
 START_SECONDS = 300  # until a first new round
 
@@ -221,12 +236,12 @@ def test_what_was_noised_is_charged_once_and_sent_as_it_was(stage: Stage) -> Non
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(9))
 def test_a_random_kill_every_half_second(stage: Stage, seed: int) -> None:
     choice = random.Random(seed)  # noqa: S311
-    kind = (PLAIN, REUSING, AHEAD, REUSING, NOISY, TREES)[seed]
+    kind = (PLAIN, REUSING, AHEAD, REUSING, NOISY, TREES, ONCE, NOISY_CODES, WARM)[seed]
     expected = stage.reference(kind)
-    with stage.run(kind, pause_ms=60 if kind is TREES else 20) as run:
+    with stage.run(kind, pause_ms=60 if kind in (TREES, ONCE, NOISY_CODES) else 20) as run:
         run.note_sends()
         run.start_all()
         run.await_round(LABEL, 2)

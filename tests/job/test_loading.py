@@ -17,6 +17,7 @@ from thinwire.engine.channel.link import Link
 from thinwire.engine.compress import Diminishing, DiminishingError, Milestones, Then, TopK, Uniform
 from thinwire.engine.models import Cosine
 from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.own_code import find_modules
 from thinwire.job.registry import build_compressor
 
 
@@ -152,6 +153,39 @@ def test_models_learn_their_sizes_from_the_data(path: Path) -> None:
         load_job(path, [f"party.bank.model={model}"])
     np.savez(path.parent / "bank.npz", x=images[:ROWS, 0], x_test=images[ROWS:, 0])
     load_job(path, ['party.bank.model={name="lstm",hidden=5,width=4}'])
+
+
+PRETRAINED = '{name="pretrained",width=4,bits_per_row=9.0,network={NETWORK},pretraining={epochs=2}}'
+
+
+def test_a_network_inside_an_encoder(path: Path) -> None:
+    images = np.random.default_rng(0).random((ROWS + TESTS, 1, 8, 8))
+    np.savez(path.parent / "bank.npz", x=images[:ROWS], x_test=images[ROWS:])
+    job = load_job(path, ["party.bank.model=" + PRETRAINED.replace("NETWORK", 'name="cnn",channels=[2,3]')])
+    encoder = job.parties[0].bottom
+    assert isinstance(encoder, tw.learners.Pretrained)
+    assert encoder(job.parties[0].features).shape == (ROWS, 4)
+    assert encoder.pretraining.epochs == 2
+    assert encoder.directions.bits_per_row == 9
+    again = load_job(path, ["party.bank.model=" + PRETRAINED.replace("NETWORK", 'name="cnn",channels=[2,3]')])
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(encoder.parameters(), again.parties[0].bottom.parameters(), strict=True)
+    )
+    for network, message in (
+        ('name="cnn",channel=2', "party.bank.model.network.channel: cnn takes no 'channel'"),
+        ('name="mlp",hidden=[3],width=5', "the network gives 5 values a row, width is 4"),
+        ('name="bins"', "party.bank.model.network: Pretrained: network must be a network with weights"),
+        ('module="stranger:Net"', "party.bank.model.network.module: stranger:Net is code, and none of this name"),
+    ):
+        with pytest.raises(BadInput, match=re.escape(message)):
+            load_job(path, ["party.bank.model=" + PRETRAINED.replace("NETWORK", network)]).check()
+
+
+def test_code_inside_an_encoder_is_named_before_it_runs() -> None:
+    section = {"model": {"name": "pretrained", "network": {"module": "theirs:Net"}}, "top": {"module": "ours:Top"}}
+    found = {"party.bank.model.network.module": "theirs:Net", "party.bank.top.module": "ours:Top"}
+    assert find_modules("party.bank", section) == found
 
 
 def test_the_label_party_may_have_features_but_not_its_label_among_them(path: Path) -> None:

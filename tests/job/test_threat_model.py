@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from thinwire.engine.compress import TopK, Uniform
+from thinwire.engine.compress import RandomizedResponse, TopK, Uniform
 from thinwire.engine.methods import METHODS, boosting, celu, cvfl, efvfl, fedbcd, once, pbm, svfl, thin
 from thinwire.engine.privacy import DPBottom, Frozen, SecureSum, TrainedOnRawRows
 from thinwire.engine.privacy.accounting import Budget
@@ -22,6 +22,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "threat_model.md"
 MARKS = re.compile("(<!-- recipes: begin -->\n).*(<!-- recipes: end -->)", re.DOTALL)
 ROSTER = Participants("shop", ("bank", "post", "mill"), has_test_rows=True)
 
+RESPONSE = RandomizedResponse(22, 4)
 RECIPES: list[tuple[str, Recipe, Training, Budget | None]] = [
     ("svfl()", svfl(), TrainedOnRawRows(), None),
     ("fedbcd(5)", fedbcd(5), TrainedOnRawRows(), None),
@@ -32,6 +33,13 @@ RECIPES: list[tuple[str, Recipe, Training, Budget | None]] = [
     ("thin()", thin(), TrainedOnRawRows(), None),
     ("boosting()", boosting(), TrainedOnRawRows(), None),
     ("once()", once(), TrainedOnRawRows(), None),
+    ("once(noise=RandomizedResponse(22, 4)), bins", once(noise=RESPONSE), TrainedOnRawRows(), None),
+    (
+        "once(noise=RandomizedResponse(22, 4)), bins with public edges, budget 44",
+        once(noise=RESPONSE),
+        Frozen(),
+        Budget(44),
+    ),
     (
         "cvfl(Uniform(4, bounds=(-1, 1))), secure sum",
         replace(cvfl(Uniform(4, bounds=(-1, 1))), aggregation=SecureSum()),

@@ -45,6 +45,12 @@ EVERY = {
     "efvfl, private": Shape({**EFVFL, "labels": "private"}, own_features=True),
     "celu": Shape({"method": "celu", "capacity": 3, "reuse": 3}, label_party={"fusion": "concat"}),
     "pbm": Shape({"method": "pbm", "trials": 16, "beta": 0.2}, parties=3, model=TANH, job={"training": "frozen"}),
+    "once, randomised response": Shape(
+        {"method": "once", "passes": 2, "noise": {"name": "RandomizedResponse", "epsilon": 12, "bins": 4}},
+        job={"epochs": 1, "batch_size": None},
+        model={"name": "bins", "bins": 4},
+        label_party={"fusion": "concat"},
+    ),
     "thin": Shape({"method": "thin"}),
     "thin, scored in 8 bits": Shape({"method": "thin", "scoring": {"name": "RowScale", "bits": 8}}),
 }

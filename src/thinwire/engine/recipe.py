@@ -14,7 +14,16 @@ from thinwire.engine.compress import Cast, Compressor, Identity, Promise, RowSca
 from thinwire.engine.compress.parameters import check_number, check_whole
 from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.privacy.defences import Defence, NoDefence
-from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, Overlap, Plan, Schedule, UpdateFirstPlan
+from thinwire.engine.schedule import (
+    CachedSteps,
+    EveryBatch,
+    LocalSteps,
+    OneWay,
+    Overlap,
+    Plan,
+    Schedule,
+    UpdateFirstPlan,
+)
 from thinwire.engine.streams import ErrorFeedback, StreamSpec
 
 
@@ -50,6 +59,11 @@ class Recipe:
             return UpdateFirstPlan(self.schedule)
         return self.schedule.open(seed, rows)
 
+    @property
+    def is_charged(self) -> bool:
+        """Does every release of a row go through its owner's privacy ledger?"""
+        return isinstance(self.aggregation, SecureSum) or self.uplink.compressor.protects_alone
+
     def check(self, parties: int, fusion: str, batches: str = "derived") -> None:
         """Refuses what cannot work with this many feature parties and such batches, and says what to use."""
         if self.order not in ("exchange_first", "update_first"):
@@ -65,6 +79,7 @@ class Recipe:
                 f"{type(self.defence).__name__} hides labels, and shared labels are sent to every party; use "
                 "labels='private', or no defence"
             )
+        self._check_own_noise()
         if isinstance(self.aggregation, SecureSum):
             self._check_secure_sum(self.aggregation, parties, fusion)
         elif self.uplink.compressor.promise is Promise.UNBIASED:
@@ -143,10 +158,10 @@ class Recipe:
             )
         if isinstance(self.scoring, Identity):
             return
-        if isinstance(self.aggregation, SecureSum):
+        if self.is_charged:
             raise IncompatibleRecipe(
-                f"scoring={self.scoring} would send a party's own embeddings, and under secure sum only their sum is "
-                "seen; leave scoring out"
+                f"scoring={self.scoring} would send a party's own embeddings without the noise or the sum that hides "
+                "them in training; leave scoring out"
             )
         by_row = isinstance(self.scoring, (Cast, RowScale, StdGrid))
         if not by_row or (isinstance(self.scoring, RowScale | StdGrid) and not self.scoring.is_fixed):
@@ -154,6 +169,16 @@ class Recipe:
                 f"scoring={self.scoring}: a row must have one score, whichever rows it travels with; use Cast, or "
                 "RowScale with one number of bits, or StdGrid with a fixed scale, not stochastic"
             )
+
+    def _check_own_noise(self) -> None:
+        others = {"downlink": self.downlink.compressor, "top": self.top.compressor}
+        if self.uplink.compressor.protects_alone and not isinstance(self.schedule, OneWay):
+            raise IncompatibleRecipe(
+                f"{self.uplink.compressor} is for codes of rows that are sent once; use once(noise=...) with bins"
+            )
+        for name, compressor in others.items():
+            if compressor.protects_alone:
+                raise IncompatibleRecipe(f"{name}: {compressor} is for codes of rows; use once(noise=...) with bins")
 
     def _check_secure_sum(self, secure: SecureSum, parties: int, fusion: str) -> None:
         if fusion != "sum":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +11,8 @@ from torch.nn.parameter import is_lazy
 
 from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
-from thinwire.engine.compress import Codebook, Identity
-from thinwire.engine.models.encoders import Encoder, RandomProjections
+from thinwire.engine.compress import Codebook, Identity, RandomizedResponse
+from thinwire.engine.models.encoders import Bins, Encoder, RandomProjections
 from thinwire.engine.models.learners import LEAST_DEVIATION, BoostedTrees
 from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
 from thinwire.engine.models.metrics import metric
@@ -85,6 +86,8 @@ def check_column_importance(recipe: Recipe, settings: RunSettings) -> None:
         return
     if isinstance(recipe.aggregation, SecureSum):
         says = "sends each party's own embeddings, and under secure sum only their sum is seen"
+    elif recipe.is_charged:
+        says = f"sends codes of permuted test rows once a column, and {recipe.uplink.compressor} charges each release"
     elif isinstance(recipe.defence, LabelDP):
         says = f"tells feature parties scores by the test labels, which {recipe.defence} does not cover"
     elif isinstance(settings.training, DPBottom):
@@ -242,7 +245,11 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
         _check_regression(where, party, recipe, settings)
     if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
         return
-    if isinstance(party.bottom, Encoder) and not isinstance(party.bottom, RandomProjections):
+    if recipe.uplink.compressor.protects_alone:
+        _check_noisy_codes(where, party.bottom, recipe, settings)
+        if not isinstance(settings.training, Frozen):
+            return  # no guarantee for the run as a whole: bins, and what is prepared, follow from all rows
+    elif isinstance(party.bottom, Encoder) and not isinstance(party.bottom, RandomProjections):
         raise IncompatibleRecipe(
             f"{where} is fitted to its party's rows, which a guarantee for single rows does not cover; use "
             "random_projections"
@@ -259,6 +266,25 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
     require_separate_rows(where, party.bottom, few)
     if isinstance(settings.training, DPBottom):
         require_row_gradients(where, settings.training, party.bottom, few, width)
+
+
+def _check_noisy_codes(where: str, model: nn.Module, recipe: Recipe, settings: RunSettings) -> None:
+    """Randomised response knows the numbers of bins, and no other codes."""
+    noise = cast(RandomizedResponse, recipe.uplink.compressor)
+    if not isinstance(model, Bins):
+        raise IncompatibleRecipe(f"{where}: {noise} is for the codes of bins, got {type(model).__name__}; use bins")
+    if model.bins != noise.bins:
+        raise IncompatibleRecipe(
+            f"{where} has bins = {model.bins}, and {noise} draws from {noise.bins}; give both the same number"
+        )
+    if isinstance(settings.training, Frozen) and not model.has_public_edges:
+        raise IncompatibleRecipe(
+            f'{where}: training = "frozen" promises an epsilon for the run as a whole, and these bins follow from '
+            "all rows; give their edges, which must be public, or leave training out: the epsilon is then of a row's "
+            "own codes alone"
+        )
+    if isinstance(settings.training, DPBottom):
+        raise IncompatibleRecipe(f"{where}: bins take no gradient steps; leave {settings.training} out")
 
 
 # An exact regression ------------------------------------------------------------------------------------------

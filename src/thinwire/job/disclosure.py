@@ -58,6 +58,8 @@ def describe_budget(recipe: Recipe, training: Training, limit: Budget | None) ->
     """What stands between the parties' rows and what is seen, in one sentence."""
     if not is_noisy(recipe):
         return "no privacy budget: this recipe adds no noise to what is sent"
+    if recipe.uplink.compressor.protects_alone:
+        return _describe_own_noise(recipe, training, limit)
     bare = "labels and derivatives are not protected at all"
     if isinstance(training, TrainedOnRawRows):
         return (
@@ -70,6 +72,21 @@ def describe_budget(recipe: Recipe, training: Training, limit: Budget | None) ->
     return (
         f"no row of a feature party loses more than epsilon {limit.epsilon:g} (delta {limit.delta:g}) from end to "
         f"end to {limit.observer.display_name}; the bottom models {how}; {bare}"
+    )
+
+
+def _describe_own_noise(recipe: Recipe, training: Training, limit: Budget | None) -> str:
+    chance = f"every release of a row's codes is by {recipe.uplink.compressor}, and costs its epsilon"
+    if not isinstance(training, Frozen):
+        return (
+            f"no privacy budget is kept: {chance} given the bins; but the bins follow from all of a party's rows, so "
+            "that epsilon from end to end is infinite"
+        )
+    if limit is None:
+        return f"no privacy budget is set: {chance}; the edges of the bins are public"
+    return (
+        f"no row of a feature party loses more than epsilon {limit.epsilon:g} from end to end: {chance}; the edges "
+        "of the bins are public"
     )
 
 
@@ -203,7 +220,9 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     sees = [f"its labels, {how} embeddings of every training row, {_sent(recipe)} {recipe.uplink.compressor}"]
     if _sends_leaves(recipe):
         sees.append("of every exchange which training rows share a leaf of a party's trees")
-    if _is_one_way(recipe):
+    if recipe.uplink.compressor.protects_alone:
+        sees.append("of each code only that it may be the true one: some are replaced by others, drawn by its party")
+    elif _is_one_way(recipe):
         sees.append(
             "in these a coarse copy of what each party encodes, for good; `thinwire audit` measures how coarse"
         )
@@ -265,7 +284,7 @@ def _sends_leaves(recipe: Recipe) -> bool:
 def _embeddings_of(row: str, recipe: Recipe) -> str:
     """Of rows that are only scored: of test rows, in a prediction and in serving they travel alike."""
     exact = "exactly" if isinstance(recipe.scoring, Identity) else f"rounded by {recipe.scoring}"
-    as_sent = "by the same mechanism" if isinstance(recipe.aggregation, SecureSum) else exact
+    as_sent = "by the same mechanism" if recipe.is_charged else exact
     return f"{_whose(recipe)} embeddings of every {row}, {as_sent}"
 
 

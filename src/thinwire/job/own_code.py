@@ -84,10 +84,17 @@ class CodeSources:
 
 
 def find_modules(path: str, section: Mapping[str, Any]) -> dict[str, str]:
-    """By the place in the job file: what a party's section names as code."""
-    tables = {f"{path}.{key}": section.get(key) for key in ("model", "top")}
-    named = {place: table for place, table in tables.items() if isinstance(table, Mapping) and "module" in table}
-    return {f"{place}.module": str(table["module"]) for place, table in named.items()}
+    """By the place in the job file: what a party's section names as code, also deep inside a model's table."""
+    tables = dict(_list_tables(path, {key: section.get(key) for key in ("model", "top")}))
+    return {f"{place}.module": str(table["module"]) for place, table in tables.items() if "module" in table}
+
+
+def _list_tables(path: str, table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Those within a table, each before those within it."""
+    for key, part in table.items():
+        if isinstance(part, Mapping):
+            yield f"{path}.{key}", part
+            yield from _list_tables(f"{path}.{key}", part)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import numpy as np
 
 from thinwire.base.errors import IncompatibleRecipe
 from thinwire.base.types import PartyName
-from thinwire.engine.compress import PoissonBinomial
+from thinwire.engine.compress import PoissonBinomial, RandomizedResponse
 from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.accounting import (
     Budget,
@@ -19,6 +19,7 @@ from thinwire.engine.privacy.accounting import (
     Parties,
     PoissonBinomialRelease,
     PrivacyLedger,
+    RandomizedResponseRelease,
     Uses,
 )
 from thinwire.engine.privacy.accounting.ledger import end_to_end_epsilon
@@ -31,7 +32,9 @@ from thinwire.job.settings import RunSettings
 
 def is_noisy(recipe: Recipe) -> bool:
     """Do embeddings leave with noise that a guarantee can be made from?"""
-    return isinstance(recipe.uplink.compressor, PoissonBinomial) and isinstance(recipe.aggregation, SecureSum)
+    compressor = recipe.uplink.compressor
+    in_a_sum = isinstance(compressor, PoissonBinomial) and isinstance(recipe.aggregation, SecureSum)
+    return in_a_sum or compressor.protects_alone
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class PrivacyPlan:
         mechanism: Mechanism = Exact()
         if isinstance(compressor, PoissonBinomial) and is_noisy(self.recipe):
             mechanism = PoissonBinomialRelease(compressor.trials, compressor.beta, self.width)
+        if isinstance(compressor, RandomizedResponse):
+            mechanism = RandomizedResponseRelease(compressor.epsilon)
         answered = not isinstance(self.recipe.schedule, OneWay)
         return Exposure(mechanism, self.parties, to_accounting(self.training), answered)
 
@@ -93,7 +98,8 @@ class PrivacyPlan:
 
     def _list_uses(self, rounds: int, batches: Batches, eval_every: int, evaluated_rows: int) -> list[Uses]:
         """Of the training row that is used most, and of a row that evaluations look at, where there are any."""
-        tested = [Uses(1 + -(-rounds // eval_every))] if evaluated_rows else []
+        looks = 1 if isinstance(self.recipe.schedule, OneWay) else 1 + -(-rounds // eval_every)
+        tested = [Uses(looks)] if evaluated_rows else []
         return [self._training_uses(rounds, batches), *tested]
 
     def _training_uses(self, rounds: int, batches: Batches) -> Uses:

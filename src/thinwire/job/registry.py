@@ -204,7 +204,7 @@ def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -
     found: dict[str, Any] = {}
     for key, value in arguments.items():
         here = f"{path}.{key}"
-        if key in parameters and Compressor in _kinds(parameters[key]) and value != _NONE:
+        if key in parameters and _takes_compressor(parameters[key]) and value != _NONE:
             found[key] = build_compressor(here, value)
         elif isinstance(value, Mapping):
             found[key] = _schedule(here, value)
@@ -213,6 +213,10 @@ def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -
         else:
             found[key] = tuple(value) if isinstance(value, list) else value
     return found
+
+
+def _takes_compressor(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(kind, type) and issubclass(kind, Compressor) for kind in _kinds(parameter))
 
 
 def _milestones(steps: Any) -> Milestones:
@@ -276,12 +280,37 @@ def build_module(
     for key in list_parameters(build):
         if key in found and key not in arguments:
             arguments[key] = found[key](name, shape, arguments)
+    arguments |= _build_parts(
+        path, build, arguments, partial(build_module, shape=shape, seed=seed, code=code), follows
+    )
     with keep_generator():
         torch.manual_seed(seed)
         module = call(path, build, name, arguments)
     if not isinstance(module, nn.Module):
         raise BadInput(f"{name} gives {type(module).__name__}, not a torch module").at(f"{path}.module")
     return module
+
+
+def _build_parts(
+    path: str,
+    build: Callable[..., nn.Module],
+    arguments: Mapping[str, Any],
+    build_inner: Callable[..., nn.Module],
+    follows: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Arguments that are modules themselves, `{ name = "cnn" }`, for the same rows; the outer width is theirs too."""
+    parameters, found = list_parameters(build), {}
+    for key in [key for key in arguments if key in parameters]:
+        here, kinds, given = f"{path}.{key}", _kinds(parameters[key]), arguments[key]
+        if not kinds & {nn.Module, Pretraining} or given == _NONE:
+            continue
+        if not isinstance(given, Mapping):
+            raise BadInput.of(here, f"must be a table, got {given!r}")
+        width = arguments.get("width", getattr(parameters.get("width"), "default", None))
+        inner = dict(follows) if width is None else {**follows, "width": width}
+        is_module = nn.Module in kinds
+        found[key] = build_inner(here, given, follows=inner) if is_module else call(here, Pretraining, key, given)
+    return found
 
 
 def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs: int | None = None) -> AnyEntry:

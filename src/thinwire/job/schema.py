@@ -257,7 +257,7 @@ class PartyEntry(JobFileSection):
     @property
     def has_encoder(self) -> bool:
         """Is the model fitted to its party's own rows, without labels?"""
-        return _name(self.model) in ("principal_directions", "bins")
+        return _name(self.model) in ("principal_directions", "bins", "pretrained")
 
     @property
     def takes_gaps(self) -> bool:

@@ -172,7 +172,8 @@ class FeatureModel:
     @cached_property
     def _key(self) -> str | None:
         sealing = self.encoder.sealing
-        return None if sealing is None else base64.b64encode(sealing.offer()).decode()
+        key = None if sealing is None else sealing.offer()
+        return None if key is None else base64.b64encode(key).decode()
 
     def make_offer(self, when_missing: str) -> OfferedModel:
         """With an embedding to take where this party is missing: the "mean", "zeros", or none on "error"."""

@@ -178,7 +178,7 @@ class PendingRequests:
         with suppress(InvalidStateError):  # given up in this moment
             try:
                 embeddings = open_answer(party, body)
-                if answers.ready.scorer.uses_secure_sum:
+                if answers.ready.scorer.context.recipe.is_charged:
                     answers.ready.model.pins.note_answer(answers.ready.run, party, number)
                 waiting.set_result(embeddings)
             except ThinwireError as error:

@@ -22,6 +22,7 @@ from thinwire.align import AlignmentResult, Ids, intersect
 from thinwire.base.errors import BadInput
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
+from thinwire.engine.compress import COMPRESSORS
 from thinwire.engine.methods import svfl
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.privacy import in_process_identities
@@ -251,7 +252,8 @@ class TrainedRun:
 
 def _agree(encoders: Mapping[PartyName, EmbeddingEncoder]) -> None:
     """Signed keys pass between all, as the label party would pass them on."""
-    offers = {name: encoder.sealing.offer() for name, encoder in encoders.items() if encoder.sealing is not None}
+    keys = {name: encoder.sealing.offer() for name, encoder in encoders.items() if encoder.sealing is not None}
+    offers = {name: key for name, key in keys.items() if key is not None}
     for name, encoder in encoders.items():
         if encoder.sealing is not None:
             encoder.sealing.take({other: offer for other, offer in offers.items() if other != name})
@@ -279,10 +281,12 @@ def _read_recipe(folder: Path) -> Recipe:
         recipe = json.loads((folder / layout.RECIPE).read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"{folder / layout.RECIPE} cannot be read: {error}") from None
-    if recipe.get("aggregation", {}).get("is") == "SecureSum":
-        raise BadInput(
-            f"{folder} was trained under a secure sum; give load_run its job: what rows cost follows from it"
-        )
+    protects_alone = {kind.__name__ for kind in COMPRESSORS if kind.protects_alone}
+    sent = recipe.get("uplink", {}).get("compressor", {}).get("is")
+    is_summed = recipe.get("aggregation", {}).get("is") == "SecureSum"
+    if is_summed or sent in protects_alone:
+        under = "a secure sum" if is_summed else f"the noise of {sent}"
+        raise BadInput(f"{folder} was trained under {under}; give load_run its job: what rows cost follows from it")
     scoring = recipe.get("scoring", {"is": "Identity"})
     return replace(svfl(), scoring=build_compressor("scoring", {"name": scoring.pop("is"), **scoring}))
 

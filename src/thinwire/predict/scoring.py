@@ -27,7 +27,15 @@ from thinwire.engine.privacy import PartyIdentity, SecureSum
 from thinwire.engine.privacy.keys import KEY_SIZE
 from thinwire.engine.protocols.context import PartyContext, cast_like
 from thinwire.engine.protocols.evaluation import evaluation_mode
-from thinwire.engine.protocols.sealing import AFTER_TRAINING, PREDICTION, Sealing, sum_compressor, unseal
+from thinwire.engine.protocols.sealing import (
+    AFTER_TRAINING,
+    PREDICTION,
+    ReleaseMeans,
+    Sealing,
+    open_sealing,
+    sum_compressor,
+    unseal,
+)
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import RowOwners, Rows
 from thinwire.engine.wire.entropy import Effort
@@ -71,9 +79,9 @@ class ScoreFormat:
 
 @dataclass(frozen=True)
 class EmbeddingEncoder:
-    """How embeddings leave a feature party: sealed under a secure sum, otherwise as in an evaluation.
+    """How embeddings leave a feature party: as in an evaluation; under a guarantee charged, with noise and masks.
 
-    What a secure sum needs before the first question: keys, and numbers that were not used.
+    What a guarantee needs before the first question: numbers that were not used, and a secure sum's keys.
     """
 
     context: PartyContext
@@ -202,7 +210,7 @@ class LedgerRows:
 
 @dataclass(frozen=True)
 class PrivacySource:
-    """What a secure sum needs: the run's folder, which remembers what was spent, and who this party is."""
+    """What a guarantee needs: the run's folder, which remembers what was spent, and who this party is."""
 
     folder: RunFolder
     plan: PrivacyPlan
@@ -211,9 +219,8 @@ class PrivacySource:
 
 
 def open_encoder(context: PartyContext, means: PrivacySource | None) -> EmbeddingEncoder:
-    """Plain embeddings, or sealed ones where the recipe says so."""
-    aggregation = context.recipe.aggregation
-    if not isinstance(aggregation, SecureSum) or means is None:
+    """Plain embeddings, or charged ones where the recipe says so."""
+    if not context.recipe.is_charged or means is None:
         return EmbeddingEncoder(context)
     folder, counted = means.folder, means.counted
     ledger = means.plan.ledger(context.me, counted.rows)
@@ -223,8 +230,8 @@ def open_encoder(context: PartyContext, means: PrivacySource | None) -> Embeddin
     charges = PredictionCharges(log, folder.private, ledger, counted.of, counted.offset)
     # Fresh, and kept nowhere: a folder that was restored or copied would use a number's noise for other rows again.
     secret = token_bytes(KEY_SIZE)
-    sealing = Sealing(context, aggregation, means.identity, secret, charges, f"{folder.run} prediction")
-    return EmbeddingEncoder(context, sealing, charges)
+    releases = ReleaseMeans(means.identity, secret, charges, f"{folder.run} prediction")
+    return EmbeddingEncoder(context, open_sealing(context, releases), charges)
 
 
 def make_silent_context(

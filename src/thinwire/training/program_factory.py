@@ -22,7 +22,7 @@ from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.models.regression import Linear, RegressionTop, SubspaceFit
 from thinwire.engine.models.scorecard import Scorecard
-from thinwire.engine.privacy import Labels, NoiseKey, PartyIdentity, SecureSum
+from thinwire.engine.privacy import Labels, NoiseKey
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
@@ -44,7 +44,7 @@ from thinwire.engine.protocols.bottom import (
 from thinwire.engine.protocols.context import Groups, PartyContext
 from thinwire.engine.protocols.ends import Guard, LabelSide
 from thinwire.engine.protocols.evaluation import ColumnTable, HeldOut, begin_training
-from thinwire.engine.protocols.sealing import Sealing, Spending
+from thinwire.engine.protocols.sealing import ReleaseMeans, Spending, open_sealing
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import OneWay
 from thinwire.job.settings import RunSettings
@@ -59,13 +59,10 @@ def derive_run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyNam
 
 
 @dataclass(frozen=True)
-class PartySecrets:
-    """What only this feature party has: who it is, its secret, and its privacy ledger."""
+class PartySecrets(ReleaseMeans):
+    """What only this feature party has: who it is, its secret, and its privacy ledger, gradient steps included."""
 
-    identity: PartyIdentity
-    secret: bytes = field(repr=False)
     spending: Spending
-    nonce: str = ""  # of the run: a signed key serves no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +164,7 @@ class ProgramFactory:
         side: LabelSide | None = None,
     ) -> FeatureProgram:
         """A feature party's program; under shared labels `side` is what it knows of the label party's."""
-        sealing = None
-        if isinstance(self.recipe.aggregation, SecureSum):
-            sealing = Sealing(context, self.recipe.aggregation, own.identity, own.secret, own.spending, own.nonce)
+        sealing = open_sealing(context, own)
         bottom = self._bottom(party, own, widths[party.name])
         end: Any
         if side is not None:

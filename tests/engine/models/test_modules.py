@@ -29,7 +29,7 @@ from thinwire.engine.models import (
     ViewCNN,
     WideAndDeep,
 )
-from thinwire.engine.models.encoders import Bins, PrincipalDirections, RandomProjections, RawColumns
+from thinwire.engine.models.encoders import Bins, Pretrained, PrincipalDirections, RandomProjections, RawColumns
 from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 from thinwire.engine.models.tree_nodes import TreeNodes, TreeText
@@ -103,8 +103,9 @@ CASES = [
     Case("random_projections", lambda: RandomProjections(12, 4), normal(12), (4,)),
     Case("bins", lambda: Bins(6, fields_vocab=[10, 3]), mixed([10, 3], 4), (6,)),
     Case("raw_columns", RawColumns, normal(12), (12,)),
+    Case("pretrained", lambda: Pretrained(MLP(12, [8], 4), width=4), normal(12), (4,)),
 ]
-ENCODERS = ("principal_directions", "random_projections", "bins", "raw_columns")
+ENCODERS = ("pretrained", "principal_directions", "random_projections", "bins", "raw_columns")
 EXACT = ("boosted_trees", "regression_top", "scorecard", "scorecard_top", *ENCODERS)  # without weights to be drawn
 NETWORKS = [case for case in CASES if case.name not in EXACT]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

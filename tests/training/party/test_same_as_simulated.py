@@ -176,12 +176,26 @@ def test_the_network_trains_what_the_simulator_trains(name: str, tmp_path: Path)
         assert here == {**expected, "handshake": here["handshake"], "all": expected["all"] + here["handshake"]}
 
 
-@pytest.mark.parametrize("training", ["frozen", {"name": "DPBottom", "clip": 1.0, "noise_multiplier": 3.0}])
-def test_with_the_same_secrets_pbm_is_the_simulators(
-    training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+PBM = {"method": "pbm", "trials": 16, "beta": 0.2}
+WITH_NOISE = {
+    "pbm, frozen": Shape(PBM, parties=3, model=TANH, job={"training": "frozen"}),
+    "pbm, private steps": Shape(
+        PBM, parties=3, model=TANH, job={"training": {"name": "DPBottom", "clip": 1.0, "noise_multiplier": 3.0}}
+    ),
+    "once, randomised response": Shape(
+        {"method": "once", "passes": 2, "noise": {"name": "RandomizedResponse", "epsilon": 12, "bins": 4}},
+        job={"epochs": 1, "batch_size": 20, "eval_every": 1},
+        model={"name": "bins", "bins": 4},
+        label_party={"fusion": "concat"},
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", WITH_NOISE)
+def test_with_the_same_secrets_noise_is_the_simulators(
+    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = {"method": "pbm", "trials": 16, "beta": 0.2}
-    place = made(tmp_path, Shape(recipe, parties=3, model=TANH, job={"training": training}))
+    place = made(tmp_path, WITH_NOISE[shape])
     for name in place.names:
         PrivateState.open(place.out(name)).set_noise_secret(own_secret(SECRET, name))
     summaries = ran(place)

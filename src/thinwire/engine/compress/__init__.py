@@ -12,6 +12,7 @@ from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Pr
 from thinwire.engine.compress.grids import Directions, RowScale, StdGrid
 from thinwire.engine.compress.parameters import Diminishing, DiminishingError, Milestones, Refining
 from thinwire.engine.compress.quantize import QSGD, HexLattice, PoissonBinomial, Sign, Uniform
+from thinwire.engine.compress.randomized_response import RandomizedResponse
 from thinwire.engine.compress.randomness import Keystream
 from thinwire.engine.compress.sparse import Cast, Identity, RandK, TopK
 from thinwire.engine.compress.symbols import Symbols
@@ -31,11 +32,12 @@ COMPRESSORS: tuple[type[Compressor], ...] = (
     Codebook,
     Sign,
     PoissonBinomial,
+    RandomizedResponse,
     Then,
     Shorter,
 )
 
 __all__ = ["COMPRESSORS", "QSGD", "Cast", "Codebook", "Directions", "HexLattice", "Identity", "PoissonBinomial"]
-__all__ += ["RandK", "RowScale", "Shorter", "Sign", "StdGrid", "Then", "TopK", "Uniform"]
+__all__ += ["RandK", "RandomizedResponse", "RowScale", "Shorter", "Sign", "StdGrid", "Then", "TopK", "Uniform"]
 __all__ += ["Compressor", "ErrorBound", "Hint", "Keystream", "Promise", "Remembers", "Symbols"]
 __all__ += ["Diminishing", "DiminishingError", "Milestones", "Refining"]

@@ -72,6 +72,7 @@ class Compressor(ABC):
     """
 
     selects: ClassVar[bool] = False  # keeps some values and drops the others (first part of Then)
+    protects_alone: ClassVar[bool] = False  # has noise that a guarantee for single rows follows from, without a sum
 
     def __str__(self) -> str:
         """As one would write it: TopK(0.01), StdGrid(2, stochastic=True)."""

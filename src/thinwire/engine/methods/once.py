@@ -9,18 +9,25 @@ A prediction is one message up. No derivative exists, so labels cannot leak by o
 copy of what was encoded.
 """
 
-from thinwire.engine.compress import Compressor, Identity, PoissonBinomial, StdGrid
+from thinwire.engine.compress import Compressor, Identity, PoissonBinomial, RandomizedResponse, StdGrid
 from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import OneWay
 from thinwire.engine.streams import Direct
 
 
-def once(passes: int = 100, batch_rows: int = 64, patience: int = 10, noise: PoissonBinomial | None = None) -> Recipe:
+def once(
+    passes: int = 100,
+    batch_rows: int = 64,
+    patience: int = 10,
+    noise: PoissonBinomial | RandomizedResponse | None = None,
+) -> Recipe:
     """Codes up, nothing down; the label party takes at most `passes` passes over what it has; private labels.
 
-    With `noise` it sees sums of all parties' codes alone, by secure sum, and a row costs the epsilon of one release.
-    Such codes must mean the same at all parties and follow from no row: `RandomProjections`, all of one width.
+    With `noise` a row costs the epsilon of one release. `RandomizedResponse` is for `Bins`: each party's codes leave
+    by themselves, some of them false. `PoissonBinomial` is for sums: by secure sum the label party sees that of all
+    parties' codes alone, which must mean the same everywhere and follow from no row: `RandomProjections`, all of one
+    width.
     """
     whole: Compressor = StdGrid(1.0, scale=1.0)
     return Recipe(
@@ -30,6 +37,6 @@ def once(passes: int = 100, batch_rows: int = 64, patience: int = 10, noise: Poi
         top=Direct(Identity()),
         schedule=OneWay(passes, batch_rows, patience),
         labels=Labels.PRIVATE,
-        aggregation=Plain() if noise is None else SecureSum(),
+        aggregation=SecureSum() if isinstance(noise, PoissonBinomial) else Plain(),
         scoring=whole if noise is None else Identity(),
     )

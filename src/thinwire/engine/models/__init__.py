@@ -77,6 +77,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "principal_directions": PrincipalDirections,
     "random_projections": RandomProjections,
     "bins": Bins,
+    "pretrained": Pretrained,
     "raw_columns": RawColumns,
     "scorecard": Scorecard,
     "bias_top": BiasTop,

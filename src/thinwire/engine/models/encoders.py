@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import torch
@@ -124,15 +125,20 @@ def measure_entropy(column: Tensor) -> float:
 class Pretrained(Encoder):
     """A network of yours that learns to rebuild its party's rows, then the principal directions of its outputs.
 
-    For pictures and series, whose variance is not along single directions of their values.
+    For pictures and series, whose variance is not along single directions of their values. The network's outputs are
+    `width` wide.
     """
 
     def __init__(
         self, network: nn.Module, width: int = 16, bits_per_row: float = 16.0, pretraining: Pretraining | None = None
     ) -> None:
         super().__init__()
+        if isinstance(network, Encoder) or not any(one.requires_grad for one in network.parameters()):
+            says = f"must be a network with weights to train, such as an mlp or a cnn, got {type(network).__name__}"
+            raise BadParameter.about("Pretrained", "network", says)
         self.network = network
         self.pretraining = pretraining or Pretraining()
+        self.width = require_size("Pretrained", "width", width)
         self.directions = PrincipalDirections(width, width, bits_per_row)
 
     def _fit(self, features: Tensor, seed: int) -> None:
@@ -143,7 +149,11 @@ class Pretrained(Encoder):
         self.directions.fit(torch.cat(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.directions(self.network(x))  # type: ignore[no-any-return]
+        h: Tensor = self.network(x)
+        if h.shape[1] != self.width:
+            says = f"the network gives {h.shape[1]} values a row, width is {self.width}; give both the same number"
+            raise BadInput(f"Pretrained: {says}")
+        return self.directions(h)  # type: ignore[no-any-return]
 
 
 class RandomProjections(Encoder):
@@ -173,13 +183,21 @@ class Bins(Encoder):
 
     A missing number is -1. The first columns, as many as `fields_vocab` has entries, hold codes of categories: the
     most frequent one is 0; those beyond `bins` - 1 share the last number with gaps and categories that no row had.
+
+    With `edges`, a rising list for each column of numbers, nothing is fitted: categories keep their codes' order.
     """
 
     accepts_gaps: ClassVar[bool] = True
     edges: Tensor
     places: Tensor
 
-    def __init__(self, in_features: int, bins: int = 16, fields_vocab: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        bins: int = 16,
+        fields_vocab: Sequence[int] = (),
+        edges: Sequence[Sequence[float]] | None = None,
+    ) -> None:
         super().__init__()
         require_size("Bins", "in_features", in_features)
         self.bins = require_size("Bins", "bins", bins, 2)
@@ -191,10 +209,26 @@ class Bins(Encoder):
         unknown = max(self.fields_vocab, default=0)  # the code of a category that no vocabulary has
         self.register_buffer("edges", torch.full((in_features - len(self.fields_vocab), bins - 1), torch.inf))
         self.register_buffer("places", torch.full((len(self.fields_vocab), unknown + 1), bins - 1))
+        self.has_public_edges = edges is not None
+        if edges is not None:
+            self._use_edges(edges)
+
+    def _use_edges(self, edges: Sequence[Sequence[float]]) -> None:
+        if isinstance(edges, str) or not isinstance(edges, Sequence) or len(edges) != len(self.edges):
+            says = f"must be a list for each of {len(self.edges)} columns of numbers, got {edges!r}"
+            raise BadParameter.about("Bins", "edges", says)
+        for place, column in enumerate(edges):
+            found = torch.tensor(require_edges(f"edges[{place}]", column, self.bins - 1))
+            self.edges[place, : len(found)] = found
+        for place, count in enumerate(self.fields_vocab):
+            alone = min(count, self.bins - 1)
+            self.places[place, :alone] = torch.arange(alone)
 
     def _fit(self, features: Tensor, seed: int) -> None:
         if features.dim() != 2:
             raise BadInput(f"Bins take a table [rows, columns], got features of shape {list(features.shape)}")
+        if self.has_public_edges:
+            return
         categories, numbers = self._split(take_sample(features))
         for place, column in enumerate(categories.T):
             counts = torch.bincount(self._to_codes(column), minlength=self.places.shape[1])[:-1]
@@ -222,6 +256,16 @@ class Bins(Encoder):
 
     def extra_repr(self) -> str:
         return f"columns={self.width}, bins={self.bins}"
+
+
+def require_edges(field: str, column: object, most: int) -> list[float]:
+    """At most so many numbers, each above the one before."""
+    if isinstance(column, str) or not isinstance(column, Sequence) or len(column) > most:
+        raise BadParameter.about("Bins", field, f"must be a list of at most {most} numbers, got {column!r}")
+    found = [require_number("Bins", field, edge) for edge in column]
+    if any(high <= low for low, high in pairwise(found)):
+        raise BadParameter.about("Bins", field, f"must rise from edge to edge, got {column!r}")
+    return found
 
 
 def find_quantiles(values: Tensor, bins: int) -> Tensor:

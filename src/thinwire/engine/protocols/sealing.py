@@ -1,8 +1,9 @@
-"""Secure sums in a run: what a feature party seals, charged and on record before it leaves, and what is opened."""
+"""What a feature party releases under a guarantee, charged and on record before it leaves; and secure sums of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -102,24 +103,59 @@ class Spending:
         self.ledger.load({name: counts.numpy() for name, counts in tensors.items()})
 
 
-class Sealing:
-    """A feature party's masks, and its own noise. Nothing can be sealed before the parties agreed on keys."""
+@dataclass(frozen=True)
+class ReleaseMeans:
+    """What a feature party's releases need of its own: who it is, a secret, and what they are charged to."""
 
-    def __init__(
-        self,
-        context: PartyContext,
-        aggregation: SecureSum,
-        identity: PartyIdentity,
-        secret: bytes,
-        spending: Releases,
-        nonce: str = "",
-    ) -> None:
+    identity: PartyIdentity
+    secret: bytes = field(repr=False)
+    spending: Releases
+    nonce: str = ""  # of the run: a signed key serves no other
+
+
+class Sealing:
+    """A feature party's own noise, and the charge for every release; what it sends is seen as it is."""
+
+    def __init__(self, context: PartyContext, means: ReleaseMeans) -> None:
         self._context = context
-        self._spending = spending
+        self._spending = means.spending
+        self._noise_key = NoiseKey(means.secret)
+
+    def agree(self) -> None:
+        """There are no keys to agree on."""
+
+    def offer(self) -> bytes | None:
+        """This party's signed key; None where nothing is masked."""
+        return None
+
+    def take(self, offers: Mapping[PartyName, bytes]) -> None:
+        """The others' signed keys; refuses one that its party has not signed."""
+
+    def noise(self, round: Round, message: Tensor, use: str = TRAINING) -> Keystream:
+        """The same for the same message, in a replay; another one in its place, after a restore, has other noise."""
+        stream = f"{self._context.me}/uplink{use} {digest_tensors(message)}"
+        return self._noise_key.for_round(self._context.run, round, 0, stream)
+
+    def seal(self, symbols: Symbols, round: Round, rows: Rows, use: str = TRAINING) -> Symbols:
+        """What to send of them; the release is charged by then."""
+        self._spending.release(round, rows, use)
+        return symbols
+
+    def tensors(self) -> dict[str, Tensor]:
+        return add_prefix("spending", self._spending.tensors())
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._spending.load(remove_prefix("spending", tensors))
+
+
+class SumSealing(Sealing):
+    """The same under masks, for a secure sum. Nothing can be sealed before the parties agreed on keys."""
+
+    def __init__(self, context: PartyContext, means: ReleaseMeans, aggregation: SecureSum) -> None:
+        super().__init__(context, means)
         self._aggregation = aggregation
-        self._noise_key = NoiseKey(secret)
-        subject = Subject(context.run, f"{context.recipe.digest()} {nonce}", context.feature_parties)
-        self._agreement = KeyAgreement(context.me, subject, identity, secret)
+        subject = Subject(context.run, f"{context.recipe.digest()} {means.nonce}", context.feature_parties)
+        self._agreement = KeyAgreement(context.me, subject, means.identity, means.secret)
         self._publics: dict[PartyName, bytes] = {}
         self._sender: SecureSumSender | None = None
 
@@ -133,11 +169,9 @@ class Sealing:
         )
 
     def offer(self) -> bytes:
-        """This party's signed key."""
         return self._agreement.offer()
 
     def take(self, offers: Mapping[PartyName, bytes]) -> None:
-        """The others' signed keys; refuses one that its party has not signed."""
         self._open(self._agreement.verify_offers(offers))
 
     def _open(self, publics: dict[PartyName, bytes]) -> None:
@@ -145,17 +179,12 @@ class Sealing:
         self._publics = publics
         self._sender = self._aggregation.open_party(self._context.me, self._context.feature_parties, keys)
 
-    def noise(self, round: Round, message: Tensor, use: str = TRAINING) -> Keystream:
-        """The same for the same message, in a replay; another one in its place, after a restore, has other noise."""
-        stream = f"{self._context.me}/uplink{use} {digest_tensors(message)}"
-        return self._noise_key.for_round(self._context.run, round, 0, stream)
-
     def seal(self, symbols: Symbols, round: Round, rows: Rows, use: str = TRAINING) -> Masked:
         if self._sender is None:
             raise BadState(f"{self._context.me!r} has agreed on no keys; nothing may be sent without masks")
-        self._spending.release(round, rows, use)
+        charged = super().seal(symbols, round, rows, use)
         adding = _adding(self._context, round, use)
-        return self._sender.seal(symbols, adding, _sum_context(self._context, adding, round, rows, use))
+        return self._sender.seal(charged, adding, _sum_context(self._context, adding, round, rows, use))
 
     def tensors(self) -> dict[str, Tensor]:
         """The others' public keys, and the record of what was sealed; no secrets."""
@@ -163,13 +192,21 @@ class Sealing:
             return {}
         publics = {p: torch.frombuffer(bytearray(public), dtype=torch.uint8) for p, public in self._publics.items()}
         record = add_prefix("record", self._sender.state())
-        return add_prefix("public", publics) | record | add_prefix("spending", self._spending.tensors())
+        return add_prefix("public", publics) | record | super().tensors()
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._open({party: t.numpy().tobytes() for party, t in remove_prefix("public", tensors).items()})
         if self._sender is not None:
             self._sender.load(remove_prefix("record", tensors))
-        self._spending.load(remove_prefix("spending", tensors))
+        super().load(tensors)
+
+
+def open_sealing(context: PartyContext, means: ReleaseMeans) -> Sealing | None:
+    """As the recipe wants it; None where releases are not accounted for."""
+    aggregation = context.recipe.aggregation
+    if isinstance(aggregation, SecureSum):
+        return SumSealing(context, means, aggregation)
+    return Sealing(context, means) if context.recipe.is_charged else None
 
 
 def relay_keys(context: PartyContext) -> None:

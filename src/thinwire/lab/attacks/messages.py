@@ -4,7 +4,7 @@ The first rounds of the run are made twice, each time with another secret and fr
 
     noise    counts vary as the mechanism says, around what it says, and independently: between rounds, between looks
              at one row, between parties, and between the two runs, which have nothing but the seed in common;
-             that of test embeddings is looked at in their sum
+             that of test embeddings is looked at in their sum; so does which codes are still the true ones
     masks    what leaves a party under secure sum is uniform; so are differences between rounds and between the two
              runs, and sums and differences of two parties
     charges  a party's ledger counts every row of every message
@@ -19,6 +19,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import TypeAlias
 
@@ -28,9 +29,9 @@ from torch import Tensor
 
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.base import Message
-from thinwire.engine.compress import PoissonBinomial, Symbols
+from thinwire.engine.compress import Compressor, PoissonBinomial, RandomizedResponse, Symbols
 from thinwire.engine.compress.message import Array
-from thinwire.engine.compress.symbols import Counts, Masked
+from thinwire.engine.compress.symbols import Counts, Masked, UniformGrid
 from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.privacy.dp_bottom import DPBottom
@@ -51,6 +52,7 @@ _DEVIATIONS, _CHANCE = 6.0, 1e-9  # of a normal variable, and how rare that is
 _BINS = 256
 _FEWEST = 1000  # values of a party, below which nothing is said
 _FEWEST_IN_ROUND = 8 * _DEVIATIONS**2  # where half the variance is missing
+_FEWEST_COINCIDENCES = 100  # of codes that stay, or do not, in two messages of this kind
 _RELEASES = (Kind.WARM_START, Kind.EMBEDDING, Kind.EVALUATION, Kind.TEST)
 _TESTS = "all parties' test embeddings"
 
@@ -62,6 +64,7 @@ class Noise:
     drawn: list[Array] = field(default_factory=list)  # [B, E]
     values: list[Array] = field(default_factory=list)  # [B, E]
     rows: list[Array] = field(default_factory=list)  # [B]
+    spreads: list[Array] = field(default_factory=list)  # what of `drawn` has a spread that its mean does not say
 
     def add(self, counts: Array, mechanism: PoissonBinomial | Counts, x: Sequence[Tensor], rows: Array) -> None:
         """`counts` are the sum over as many messages as `x` has embeddings."""
@@ -70,6 +73,18 @@ class Noise:
         mean, variance = (mechanism.trials * sum(each) for each in (chances, [p * (1 - p) for p in chances]))
         self.drawn.append((counts.reshape(values[0].shape) - mean) / np.sqrt(variance))
         self.values.append(np.asarray(sum(values)))
+        self.rows.append(rows)
+        self.spreads.append(self.drawn[-1])
+
+    def add_responses(self, codes: Array, mechanism: RandomizedResponse, x: Tensor, rows: Array) -> None:
+        """Whether each code is still the true one; nothing is said of messages with few that are, or are not."""
+        values = x.detach().cpu().double().numpy()
+        chance = mechanism.count_words(values.shape[1])[0] / 2.0**32
+        if values.size * min(chance, 1 - chance) ** 2 < _FEWEST_COINCIDENCES:
+            return
+        kept = codes.reshape(values.shape) == values
+        self.drawn.append((kept - chance) / np.sqrt(chance * (1 - chance)))
+        self.values.append(values)
         self.rows.append(rows)
 
 
@@ -82,10 +97,13 @@ class Transcript:
     tests: dict[Place, list[Tensor]] = field(default_factory=lambda: defaultdict(list))  # embeddings, of each party
     uncharged: dict[PartyName, int] = field(default_factory=dict)
 
-    def overhear(self, flow: Flow, rows: Rows, x: Tensor, counts: Symbols, _: Round) -> None:
+    def overhear(self, mechanism: Compressor, flow: Flow, rows: Rows, x: Tensor, symbols: Symbols, _: Round) -> None:
         """Before the masks: what the mechanism made of the embeddings."""
-        if isinstance(counts, Counts):
-            self.noise[flow.name.removesuffix("/uplink")].add(counts.counts, counts, [x], rows.numpy())
+        noise = self.noise[flow.name.removesuffix("/uplink")]
+        if isinstance(symbols, Counts):
+            noise.add(symbols.counts, symbols, [x], rows.numpy())
+        elif isinstance(mechanism, RandomizedResponse) and isinstance(symbols, UniformGrid):
+            noise.add_responses(symbols.codes, mechanism, x, rows.numpy())
 
     def add_tests(self, mechanism: PoissonBinomial) -> None:
         """Noise of test embeddings is seen in their sum only."""
@@ -121,7 +139,9 @@ def audit_messages(begun: Job) -> MessageAudit | None:
     rounds = {place: one for place, one in bodies.items() if place[0] is Kind.EMBEDDING}
     values = sum(int(np.prod(one.shape)) for one in rounds.values())
     unpaid = [f"{name} is not charged for {rows} rows it sends" for name, rows in first.uncharged.items() if rows]
-    doubts = (*_doubts_on_noise(first, second), *_doubts_on_masks(first, second), *unpaid)
+    is_masked = isinstance(begun.recipe.aggregation, SecureSum)
+    masks = _doubts_on_masks(first, second) if is_masked else ()
+    doubts = (*_doubts_on_noise(first, second), *masks, *unpaid)
     return MessageAudit(len(rounds), values, tuple(dict.fromkeys(doubts)))
 
 
@@ -134,6 +154,8 @@ def list_unseen(job: Job, messages: MessageAudit | None) -> Iterator[str]:
         if messages.values < _FEWEST_IN_ROUND * messages.rounds:
             yield f"single rounds: {messages.values // messages.rounds} values are too few to see half the noise gone"
         yield "single rows of a message, noise that training and test embeddings share"
+        if job.recipe.uplink.compressor.protects_alone:
+            yield "messages in which few codes are replaced, or few stay; the noise of test rows' codes"
         yield "predictions, the run's own secret, charges on its disk"
     if not isinstance(job.recipe.defence, NoDefence):
         yield f"the noise of {job.recipe.defence}, but for what the attacks on derivatives measure"
@@ -143,7 +165,7 @@ def list_unseen(job: Job, messages: MessageAudit | None) -> Iterator[str]:
 
 def hides_messages(job: Job) -> bool:
     """Whether noise or masks are to hide what a feature party sends."""
-    return isinstance(job.recipe.aggregation, SecureSum) or isinstance(job.recipe.uplink.compressor, PoissonBinomial)
+    return job.recipe.is_charged or isinstance(job.recipe.uplink.compressor, PoissonBinomial)
 
 
 def record_messages(begun: Job, secret: bytes) -> Transcript:
@@ -152,8 +174,9 @@ def record_messages(begun: Job, secret: bytes) -> Transcript:
     rounds = job.divide_rows()
     enough = _ROUNDS if 2 * rounds.rounds_per_epoch > _MOST_ROUNDS else max(_ROUNDS, 2 * rounds.rounds_per_epoch)
     job.epochs = min(job.epochs, rounds.epoch(enough))
-    if isinstance(mechanism, PoissonBinomial):
-        job.recipe = replace(job.recipe, uplink=tap_stream(job.recipe.uplink, "outgoing", found.overhear))
+    if isinstance(mechanism, PoissonBinomial | RandomizedResponse):
+        ear = partial(found.overhear, mechanism)
+        job.recipe = replace(job.recipe, uplink=tap_stream(job.recipe.uplink, "outgoing", ear))
     parties = SimulatedParties(job, Observers(lambda _: EvaluationVerdict(), lambda _: None), secret)
     programs = {program.context.me: program for program in parties.features}
     sent = {name: np.zeros(job.all_rows, np.int64) for name in programs}
@@ -185,18 +208,21 @@ def record_messages(begun: Job, secret: bytes) -> Transcript:
 
 def _doubts_on_noise(first: Transcript, second: Transcript) -> Iterator[str]:
     for sender, noise in first.noise.items():
+        if not noise.drawn:
+            continue
         drawn = _join(noise.drawn)
-        if any(_is_odd_spread(z) for z in (*noise.drawn, drawn)):
+        if noise.spreads and any(_is_odd_spread(z) for z in (*noise.spreads, _join(noise.spreads))):
             yield f"the noise of {sender} does not vary as its mechanism says"
         if abs(drawn.mean()) * np.sqrt(drawn.size) > _DEVIATIONS or _are_related(drawn, _join(noise.values)):
-            yield f"the counts of {sender} do not lie around what its mechanism says"
+            drew = "counts" if noise.spreads else "codes"
+            yield f"the {drew} of {sender} do not lie around what its mechanism says"
         if any(_are_related(one, other) for one, other in combinations(noise.drawn[:_ROUNDS], 2)):
             yield f"the noise of {sender} repeats from round to round"
         if _are_related(*_looks_at_rows(noise)):
             yield f"the noise of {sender} repeats where a row comes again"
-        if _are_related(drawn, _join(second.noise[sender].drawn)):
+        if second.noise[sender].drawn and _are_related(drawn, _join(second.noise[sender].drawn)):
             yield f"the noise of {sender} follows from the seed of the training"
-    for one, other in combinations(first.noise, 2):
+    for one, other in combinations([sender for sender, noise in first.noise.items() if noise.drawn], 2):
         if _are_related(_join(first.noise[one].drawn), _join(first.noise[other].drawn)):
             yield f"the noise of {one} and that of {other} are alike"
 

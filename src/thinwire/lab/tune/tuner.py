@@ -220,6 +220,7 @@ def _require_tunable(job: Job) -> None:
     """No recipe is proposed that protects less than the job's own."""
     protected = [
         ("recipe", isinstance(job.recipe.aggregation, SecureSum), "a secure sum"),
+        ("recipe", job.recipe.uplink.compressor.protects_alone, "noise of each party's own"),
         ("job.training", isinstance(job.training, DPBottom), "privately trained bottom models"),
         ("job.budget", job.budget is not None, "a privacy budget"),
     ]

@@ -76,6 +76,11 @@ def _signature(path: Path) -> tuple[object, ...]:
 def read_serving_terms(own: PartyView) -> ServeTerms:
     """What this feature party's own section allows."""
     terms = own.section.serve or ServeTerms()
+    if own.recipe.uplink.compressor.protects_alone and terms.when_missing == "mean":
+        raise BadInput(
+            f"party.{own.me}.serve.when_missing: the mean of all rows' codes would leave without the noise of "
+            f'{own.recipe.uplink.compressor}, and nothing accounts for it; use "zeros", or leave it out'
+        )
     for field, nothing in (("when_missing", "error"), ("cache_rows", None)):
         if isinstance(own.recipe.aggregation, SecureSum) and getattr(terms, field) != nothing:
             raise BadInput(

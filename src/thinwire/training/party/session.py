@@ -15,7 +15,6 @@ from thinwire.base.format import printable
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.base import Stopped
 from thinwire.engine.channel.ledger import Ledger
-from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.wire.frame import MAX_BODY
 from thinwire.job.party_view import PartyView
@@ -91,7 +90,7 @@ class PartySession:
         self.peers = PeerProcesses(folder, names)
         self.ledger = Ledger()
         self.links = {name: self._open_link(name) for name in names}
-        self.is_charged = isinstance(own.recipe.aggregation, SecureSum) or isinstance(own.settings.training, DPBottom)
+        self.is_charged = own.recipe.is_charged or isinstance(own.settings.training, DPBottom)
         self.channel = NetworkChannel(
             own.me,
             self.links,

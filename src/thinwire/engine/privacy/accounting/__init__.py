@@ -31,6 +31,7 @@ from thinwire.engine.privacy.accounting.ledger import (
     PrivacyLedger,
     PrivacyLoss,
     PrivatelyTrained,
+    RandomizedResponseRelease,
     TrainedOnRawRows,
     Uses,
     compute_privacy_losses,
@@ -42,6 +43,7 @@ from thinwire.engine.privacy.accounting.renyi import Rdp, compose, convert_to_ep
 
 __all__ = ["DEFAULT_DELTA", "BottomModel", "Budget", "BudgetExceeded", "Exact", "Exposure", "Frozen"]
 __all__ += ["Mechanism", "NoisePlan", "NoisePlans", "Observer", "Parties", "PoissonBinomialRelease"]
-__all__ += ["PrivacyLedger", "PrivacyLoss", "PrivacyTarget", "PrivatelyTrained", "Rdp", "TrainedOnRawRows"]
+__all__ += ["PrivacyLedger", "PrivacyLoss", "PrivacyTarget", "PrivatelyTrained"]
+__all__ += ["RandomizedResponseRelease", "Rdp", "TrainedOnRawRows"]
 __all__ += ["Usefulness", "Uses", "assess_usefulness", "compose", "compute_privacy_losses", "convert_to_epsilon"]
 __all__ += ["epsilon_to_json", "list_conditions", "list_limitations", "plan_noise", "poisson_binomial_epsilon"]

@@ -24,6 +24,7 @@ from thinwire.engine.privacy.accounting.renyi import (
     coordinate,
     gaussian_rdp,
     infinite_rdp,
+    pure_rdp,
     require_beta,
     require_delta,
     require_positive,
@@ -134,11 +135,21 @@ class PoissonBinomialRelease:
 
 
 @dataclass(frozen=True, slots=True)
+class RandomizedResponseRelease:
+    """Each of a row's codes is kept or replaced, by chance; `epsilon` is that of all of them, without a delta."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        require_positive("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
 class Exact:
     """Embeddings as they are, or compressed without noise: nothing is proven."""
 
 
-Mechanism: TypeAlias = PoissonBinomialRelease | Exact
+Mechanism: TypeAlias = PoissonBinomialRelease | RandomizedResponseRelease | Exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +191,11 @@ class Exposure:
     parties: Parties
     bottom: BottomModel = TrainedOnRawRows()
     is_answered: bool = True  # derivatives come back
+
+    def count_noise_parties(self, observer: Observer) -> int:
+        """m: whose noise hides a row from this observer; its owner's alone where nothing is summed."""
+        alone = isinstance(self.mechanism, RandomizedResponseRelease)
+        return 1 if alone else observer.count_noise_parties(self.parties)
 
     def epochs(self, count: int) -> Uses:
         """So many passes over all rows: each is one release, and one step where steps are accounted for."""
@@ -225,6 +241,8 @@ def _release_rdp(exposure: Exposure, observer: Observer) -> Rdp:
     match exposure.mechanism:
         case PoissonBinomialRelease(trials, beta, width):
             return compose((width, coordinate(trials, beta, observer.count_noise_parties(exposure.parties)).rdp))
+        case RandomizedResponseRelease(epsilon):
+            return pure_rdp(epsilon)
         case Exact():
             return infinite_rdp
 
@@ -260,7 +278,7 @@ def compute_privacy_losses(exposure: Exposure, worst: Collection[Uses], delta: f
     return tuple(
         PrivacyLoss(
             observer,
-            observer.count_noise_parties(exposure.parties),
+            exposure.count_noise_parties(observer),
             max((releases_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
             max((end_to_end_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
         )
@@ -279,7 +297,8 @@ def list_limitations(exposure: Exposure) -> list[str]:
     shown = (says["answered"] if exposure.is_answered else []) + says["always"]
     if isinstance(exposure.mechanism, Exact):
         return says["exact"] + shown
-    return (says["raw_rows"] if isinstance(exposure.bottom, TrainedOnRawRows) else []) + shown
+    fitted = "fitted_codes" if isinstance(exposure.mechanism, RandomizedResponseRelease) else "raw_rows"
+    return (says[fitted] if isinstance(exposure.bottom, TrainedOnRawRows) else []) + shown
 
 
 def list_conditions(exposure: Exposure) -> list[str]:
@@ -287,13 +306,15 @@ def list_conditions(exposure: Exposure) -> list[str]:
     if isinstance(exposure.mechanism, Exact):
         return []
     says = _statements()["holds_only_if"]
+    alone = isinstance(exposure.mechanism, RandomizedResponseRelease)
+    always = says["own_noise" if alone else "summed"] + says["always"]
     match exposure.bottom:
         case Frozen():
-            return says["always"] + says["frozen"]
+            return always + says["frozen_codes" if alone else "frozen"]
         case PrivatelyTrained():
-            return says["always"] + says["privately_trained"]
+            return always + says["privately_trained"]
         case TrainedOnRawRows():
-            return list(says["always"])
+            return always
 
 
 # What one feature party has spent: how often each of its rows was used, and the epsilon of the worst-off row ------

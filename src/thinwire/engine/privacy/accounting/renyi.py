@@ -144,6 +144,20 @@ def _least(bound: Callable[[float], float], low: float, high: float) -> float:
     return least
 
 
+def pure_rdp(epsilon: float) -> Rdp:
+    """Of one use of whatever is epsilon-private without a delta: no more than of randomised response between two.
+
+    Any such mechanism can be computed from that one's answer (Kairouz, Oh and Viswanath, 2015, theorem 3.1).
+    """
+
+    def rdp(alpha: float) -> float:
+        if isinf(alpha):
+            return epsilon
+        return epsilon + (log1p(exp((1 - 2 * alpha) * epsilon)) - log1p(exp(-epsilon))) / (alpha - 1)
+
+    return rdp
+
+
 def gaussian_rdp(noise_multiplier: float) -> Rdp:
     """Of one step in which the row takes part: 2 alpha / s^2, for rows clipped at c and noise s c on the sum.
 
