@@ -54,17 +54,13 @@ def build_compressor(text: str) -> Compressor:
     return _COMPRESSORS[name](float(number))
 
 
-def plan_rounds(recipe: Recipe, job: Mapping[str, Any] | None = None) -> Plan:
-    """Evaluations travel at 8 bits a value, whatever the method."""
-    return Plan(replace(recipe, scoring=RowScale(8)), job or {})
+def plan_rounds(recipe: Recipe) -> Plan:
+    """Rows that are only scored travel at 8 bits a value, whatever the method."""
+    return Plan(replace(recipe, scoring=RowScale(8)))
 
 
 def plan_thin(_: Task, own: Settings, __: int) -> Plan:
-    """With passes over a first exchange of all rows, bottom models are pre-trained: one exchange, then thin."""
-    warm = own["warm_passes"]
-    steps = {"up_step": own["up_step"], "down_step": own["down_step"], "finest_step": own["finest_step"]}
-    recipe = tw.methods.thin(**steps, reuse=own["reuse"], warm_passes=warm)
-    return plan_rounds(recipe, {"pretraining": tw.learners.Pretraining(epochs=5)} if warm else None)
+    return plan_rounds(tw.methods.thin(own["up_step"], own["down_step"], reuse=own["reuse"]))
 
 
 _BLOCKS = 4  # in which `once` sends the rows
@@ -90,16 +86,7 @@ _CODES: dict[str, Choices] = {
 
 METHODS: dict[str, Method] = {
     "svfl": Method(lambda *_: plan_rounds(tw.methods.svfl())),
-    "thin": Method(
-        plan_thin,
-        lambda _: {
-            "up_step": (2.0, 1.0),
-            "down_step": (8.0, 4.0),
-            "finest_step": (0.5, 1.0),
-            "reuse": (8, 1, 4),
-            "warm_passes": (0, 0, 5),
-        },
-    ),
+    "thin": Method(plan_thin, lambda _: {"up_step": (2.0, 1.0), "down_step": (8.0, 2.0), "reuse": (8, 1)}),
     "once": Method(plan_once, lambda task: {**_CODES[task.codes.encoder], "top": task.codes.tops}),
     "celu": Method(
         lambda _, own, __: plan_rounds(tw.methods.celu(own["capacity"], own["reuse"], own["xi_degrees"])),

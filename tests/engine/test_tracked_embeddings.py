@@ -56,12 +56,13 @@ def train(step: float | None, rows: str) -> tw.Result:
     torch.manual_seed(0)
     x = torch.randn(300, 6)
     y = (x.sum(dim=1) > 0).long()
-    held = {f"{rows}_features": x[200:, :3]}, {f"{rows}_features": x[200:, 3:]}
     parties = [
-        tw.FeatureParty(name, part[:200], nn.Linear(3, 4), **more)
-        for name, part, more in zip("ab", (x[:, :3], x[:, 3:]), held, strict=True)
+        tw.FeatureParty(name, part[:200], nn.Linear(3, 4)) for name, part in (("a", x[:, :3]), ("b", x[:, 3:]))
     ]
-    label = tw.LabelParty("c", y[:200], nn.Linear(4, 2), **{f"{rows}_labels": y[200:]})
+    label = tw.LabelParty("c", y[:200], nn.Linear(4, 2))
+    for party, part in zip(parties, (x[200:, :3], x[200:, 3:]), strict=True):
+        setattr(party, f"{rows}_features", part)
+    setattr(label, f"{rows}_labels", y[200:])
     recipe = tw.methods.thin(evaluation_step=step)
     return tw.train(tw.Job(parties, label, recipe, tw.Adam(0.02), batch_size=50, epochs=10, eval_every=2))
 

@@ -165,7 +165,7 @@ def test_bytes_are_those_of_the_frames() -> None:
 
 
 def test_thin_sends_far_fewer_bytes() -> None:
-    assert trained(thin()).bytes.total * 8 < trained(svfl()).bytes.total
+    assert trained(thin()).bytes.total * 7 < trained(svfl()).bytes.total
     assert trained(thin(), effort="fast").bytes.total < 1.3 * trained(thin()).bytes.total
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,7 @@ def test_a_run_that_stands_still_gets_finer_at_every_party_and_resumes_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(step_controller, "_WINDOW", 8)
+    monkeypatch.setattr(step_controller, "_COARSE_SHARE", inf)
     whole = tw.train(still(), [])
     found = [event["diagnostics"] for event in whole.history]
     assert [one["shop"]["precision_level"] for one in found] == [0, 0, 0, 1]  # an event comes before what follows
@@ -169,6 +171,16 @@ def test_a_run_that_stands_still_gets_finer_at_every_party_and_resumes_so(
     for name, module in whole.models.items():
         for mine, theirs in zip(module.parameters(), resumed.models[name].parameters(), strict=True):
             assert torch.equal(mine, theirs)
+
+
+def test_every_level_has_its_share_of_the_first_half() -> None:
+    controller = StepController(8, levels=4)
+    found = []
+    for done in range(1, 21):
+        controller.observe_batch(BatchOutcome(loss=1.0 / done, bits_a_value=1.0))  # never stands still
+        found.append(controller.decide_pace(done, True, done / 20).level)
+    assert found == [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, *[4] * 10]
+    assert controller.pace.steps == 0  # halved with every level
 
 
 def wide(rank: int) -> tw.Job:
@@ -189,7 +201,8 @@ def wide(rank: int) -> tw.Job:
 
 
 @pytest.mark.parametrize(("rank", "steps"), [(1, 0), (128, 2)])
-def test_few_directions_need_no_cached_steps(rank: int, steps: int) -> None:
+def test_few_directions_need_no_cached_steps(rank: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_controller, "_COARSE_SHARE", inf)
     result = tw.train(wide(rank), [])
     found = [event["diagnostics"]["shop"]["local_steps"] for event in result.history]
     assert found == [0, 0, steps, steps, steps]  # an event comes before what follows from it

@@ -8,9 +8,9 @@
     when:  cached steps with weights between exchanges, as CELU-VFL, as many as `reuse` and the number of rows allow;
            none where messages are cheap already, half as many once the training loss rises; overlap="ahead" lets both
            sides compute at once: the next embedding leaves before this one's answer is here
-    then:  whenever the loss of fresh batches or the validation score stands still, steps half as large, down to
-           `finest_step`, and half as many cached steps, down to none: what is left is split learning with two or
-           three bits a value
+    then:  whenever the loss of fresh batches or the validation score stands still, and by shares of the first half
+           of the run at the latest, steps half as large, down to `finest_step`, and half as many cached steps, down
+           to none: what is left is split learning with two or three bits a value
     look:  at an evaluation only what has changed in the embeddings of validation rows travels, in steps of
            `evaluation_step` deviations (None: all of them, as `scoring` says)
 

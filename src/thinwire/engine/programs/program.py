@@ -417,7 +417,7 @@ class LabelProgram(Program):
             settled = self.side.regression is not None and self.side.regression.settled
             # Nothing is kept where no validation rows steer.
             is_best = None if self.best.round is None else self.verdict.best
-            pace = self.plan.decide_pace(done, is_best)
+            pace = self.plan.decide_pace(done, is_best, done / self._batches.rounds)
             verdict = replace(self.verdict, stop=self.verdict.stop or settled, pace=pace)
             send_verdict(self.context, done, verdict)
         if verdict.best:

@@ -219,8 +219,8 @@ class _CachedPlan(Plan):
     def pace(self, pace: Pace) -> None:
         self._controller.pace = pace
 
-    def decide_pace(self, done: Round, is_best: bool | None = None) -> Pace:
-        return self._controller.decide_pace(done, is_best)
+    def decide_pace(self, done: Round, is_best: bool | None = None, share: float = 0.0) -> Pace:
+        return self._controller.decide_pace(done, is_best, share)
 
     def diagnostics(self) -> dict[str, Any]:
         return {**self._workset.diagnostics(), **self._controller.diagnostics()}

@@ -77,7 +77,7 @@ class Plan(ABC):
     def observe_batch(self, fresh: BatchOutcome) -> None:  # noqa: B027
         """The label party has learned from a fresh batch."""
 
-    def decide_pace(self, done: Round, is_best: bool | None = None) -> Pace:
+    def decide_pace(self, done: Round, is_best: bool | None = None, share: float = 0.0) -> Pace:
         """What holds from this rest on: the label party decides. `is_best`: is the validation score, so far?"""
         return self.pace
 

@@ -10,6 +10,8 @@ others what holds until the next:
   and rounding and stale steps are a part of it. Two windows of batches are compared; a gain that is within their
   noise is none. So too where validation rows have seen no better score for some rests: cached steps can overfit
   while the loss of training rows falls.
+- A level at the latest when its share of the first half of the run is over, so that short runs get fine too, and the
+  second half is as fine as can be.
 - Half as many steps where the loss stays far above its lowest. One high mean is no reason: large first steps
   overshoot, and come back.
 """
@@ -28,6 +30,7 @@ _IN_A_ROW = 2
 _WINDOW = 60  # batches at least
 _DEVIATIONS = 2.0
 _RESTS = 3  # without a better score
+_COARSE_SHARE = 0.5  # of a run, after which messages are as fine as can be
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +104,15 @@ class StepController:
         mean += moved / (count + 1)
         seen.window = [count + 1, mean, scatter + moved * (fresh.loss - mean)]
 
-    def decide_pace(self, done: Round, is_best: bool | None = None) -> Pace:
-        """What holds from here on. `is_best`: is the score the best so far? None where no validation rows say."""
+    def decide_pace(self, done: Round, is_best: bool | None = None, share: float = 0.0) -> Pace:
+        """What holds from here on.
+
+        `is_best`: is the score the best so far? None where no validation rows say. `share` of the run that is over.
+        """
         if self._seen.batches:
             self._decide_worth()
             self._seen.worse = self._seen.worse + 1 if is_best is False else 0
-            if self._stands_still():
+            if self._stands_still() or self._seen.level < int(self._levels * min(1.0, share / _COARSE_SHARE)):
                 self._refine(done)
             self._back_off(done)
             self._seen.total, self._seen.batches = 0.0, 0
