@@ -60,8 +60,8 @@ def train(step: float | None, rows: str) -> tw.Result:
         tw.FeatureParty(name, part[:200], nn.Linear(3, 4)) for name, part in (("a", x[:, :3]), ("b", x[:, 3:]))
     ]
     label = tw.LabelParty("c", y[:200], nn.Linear(4, 2))
-    for party, part in zip(parties, (x[200:, :3], x[200:, 3:]), strict=True):
-        setattr(party, f"{rows}_features", part)
+    for party in parties:
+        setattr(party, f"{rows}_features", halves[party.name][200:])
     setattr(label, f"{rows}_labels", y[200:])
     recipe = tw.methods.thin(evaluation_step=step)
     return tw.train(tw.Job(parties, label, recipe, tw.Adam(0.02), batch_size=50, epochs=10, eval_every=2))
