@@ -56,9 +56,8 @@ def train(step: float | None, rows: str) -> tw.Result:
     torch.manual_seed(0)
     x = torch.randn(300, 6)
     y = (x.sum(dim=1) > 0).long()
-    parties = [
-        tw.FeatureParty(name, part[:200], nn.Linear(3, 4)) for name, part in (("a", x[:, :3]), ("b", x[:, 3:]))
-    ]
+    halves = {"a": x[:, :3], "b": x[:, 3:]}
+    parties = [tw.FeatureParty(name, part[:200], nn.Linear(3, 4)) for name, part in halves.items()]
     label = tw.LabelParty("c", y[:200], nn.Linear(4, 2))
     for party in parties:
         setattr(party, f"{rows}_features", halves[party.name][200:])
