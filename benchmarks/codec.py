@@ -79,6 +79,7 @@ COMPRESSORS: tuple[compress.Compressor, ...] = (
     compress.Codebook(),
     compress.Sign(),
     compress.PoissonBinomial(trials=16, beta=0.15),
+    compress.RandomizedResponse(epsilon=1000.0, bins=8),
     compress.Then(compress.TopK(0.05), compress.Uniform(4)),
 )
 IN_THE_SUITE: tuple[compress.Compressor, ...] = (

@@ -25,7 +25,9 @@ def test_help_and_version() -> None:
 def test_compressors_lists_every_one(here: Here) -> None:
     shown = json.loads(here("compressors", "--json").stdout)
     assert [entry["name"] for entry in shown["compressors"]] == [kind.__name__ for kind in compress.COMPRESSORS]
-    assert shown["compressors"][2]["parameters"] == {"fraction": None, "select": "'magnitude'"}
+    assert shown["compressors"][2]["parameters"] == {
+        "fraction": None, "select": "'magnitude'", "scope": "'message'"
+    }  # fmt: skip
     table = here("compressors")
     assert table.returncode == 0
     for kind in compress.COMPRESSORS:

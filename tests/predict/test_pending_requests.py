@@ -34,7 +34,8 @@ class Line:
 
 def summing() -> ReadyModel:
     pins = SimpleNamespace(note_answer=lambda *_: None)
-    scorer, model = SimpleNamespace(uses_secure_sum=True), SimpleNamespace(pins=pins)
+    context = SimpleNamespace(recipe=SimpleNamespace(is_charged=True))
+    scorer, model = SimpleNamespace(uses_secure_sum=True, context=context), SimpleNamespace(pins=pins)
     made = SimpleNamespace(run="run", hashes=dict.fromkeys(ROWS, "hash"), scorer=scorer, model=model)
     return cast(ReadyModel, made)
 

@@ -120,8 +120,8 @@ class Shorter(_TwoParts):
         return promises.pop() if len(promises) == 1 else Promise.NONE
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
-        if x.numel() <= _FEW_VALUES:
-            return Identity().compress(x, rng, hint)
+        if message_values(x).size <= _FEW_VALUES:
+            return Identity().compress(x.float(), rng, hint)
         bits = keystream(rng)
         first, second = (part.compress(x, bits, hint) for part in (self.first, self.second))
         return first if _bits(first) <= _bits(second) else second
