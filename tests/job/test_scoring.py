@@ -55,9 +55,7 @@ def test_consent_says_how_test_rows_are_seen() -> None:
 
 
 def test_under_secure_sum_no_partys_own_embedding_travels() -> None:
-    with pytest.raises(
-        IncompatibleRecipe, match="hides them in training; leave scoring out"
-    ):
+    with pytest.raises(IncompatibleRecipe, match="hides them in training; leave scoring out"):
         replace(pbm(4, 0.1), scoring=Cast()).check(3, "sum")
 
 
