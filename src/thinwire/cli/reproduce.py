@@ -148,12 +148,12 @@ def _print(summary: dict[str, Any]) -> None:
     for one in claims:
         found = one["found"]
         said = "-" if found is None else found if isinstance(found, str) else f"{found:.4g}"
-        word = "[green]met[/]" if one["met"] else "[red]not met[/]"
+        word = "[green]met[/]" if one["met"] else f"[red]{one['verdict']}[/]"
         table.add_row(one["claim"], one["paper"] or "", one["limit"], said, word)
     print_plain(
         table,
         *([f"{summary['size']} size: {summary['says']}"] if summary["says"] else []),
         *map(_format_real_run, summary["real_link"]),
-        *(f"{'met' if one['met'] else 'not met'}: {one['checked']}: {one['why']}" for one in claims),
+        *(f"{one['verdict']}: {one['checked']}: {one['why']}" for one in claims),
         f"{summary['met']} of {len(claims)} met; report: {summary['out']}/report.html",
     )

@@ -15,7 +15,8 @@ from thinwire.base.errors import BadInput
 from thinwire.cli.reproduce import reproduce
 from thinwire.lab.papers import runs
 from thinwire.lab.papers.experiment import read_experiment_text
-from thinwire.lab.papers.report import ReportTexts, write_results
+from thinwire.lab.papers.report import ReportTexts, draw_charts, write_results
+from thinwire.lab.papers.results import collect_results
 from thinwire.lab.papers.runs import ExperimentPlan, ExperimentRun, RunObserver, load_plan_data, run_all
 
 
@@ -137,6 +138,24 @@ def test_the_report_needs_nothing_else_and_the_tables_agree(tmp_path: Path, data
     saved = json.loads((asked.out / "summary.json").read_text())
     assert saved["expectations"][0]["met"] is True
     assert saved["expectations"][0]["found"] < 0.9
+    assert saved["run"]["epochs"] == 2
+    page = (asked.out / "page.md").read_text()
+    assert "1 of 1 met" in page
+    assert "Seeds: 0 (1 of the file's 2)" in page
+    assert len(saved["panels"]) == 4
+    for panel in saved["panels"]:
+        assert f"]({panel['file']})" in page
+        assert (asked.out / panel["file"]).read_text().startswith("<svg xmlns=")
+
+
+def test_a_plot_has_its_own_scale_and_order_of_curves(tmp_path: Path, data: Path) -> None:
+    plot = '[[plot]]\ntitle = "By bytes"\nx = "paper_bytes"\ny = "test.accuracy"\nlog_x = true\n'
+    order = 'curves = ["efvfl top-k 10 %", "svfl"]\n'
+    asked = plan(tmp_path, data, f"{EXPERIMENT}\n{plot}{order}")
+    (chart,) = draw_charts(asked.experiment(), collect_results(asked.experiment(), all_of(asked)))
+    assert [line.name for line in chart.lines] == ["efvfl top-k 10 %", "svfl"]
+    assert chart.log_x
+    assert ">100k<" in chart.svg() or ">10k<" in chart.svg(), "marks at powers of ten"
 
 
 def test_the_command_runs_and_prints_json(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
