@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from lab.papers.digits import EXPERIMENT, write_digits, write_experiment
 from thinwire.base.errors import BadInput
 from thinwire.cli.reproduce import reproduce
-from thinwire.lab.papers import runs
+from thinwire.lab.papers import experiment, runs
 from thinwire.lab.papers.experiment import read_experiment_text
 from thinwire.lab.papers.report import ReportTexts, draw_charts, write_results
 from thinwire.lab.papers.results import collect_results
@@ -187,3 +188,63 @@ def test_a_data_set_without_a_reader_is_said_to_be_one(tmp_path: Path, data: Pat
     text = EXPERIMENT.replace('data = "mnist"', 'data = "imagenet100"')
     with pytest.raises(BadInput, match="there is no reader for its data set, imagenet100"):
         load_plan_data(plan(tmp_path, data, text))
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Five tiny experiments for all that come with the package."""
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    full_only = EXPERIMENT.replace("[experiment]", "[experiment]\nfull_size_only = true")
+    start, end = full_only.index("[quick]"), full_only.index("[[curve]]")
+    texts = {
+        "a-tiny": EXPERIMENT,
+        "b-broken": EXPERIMENT.replace("width = 4\nformula", "width = 5\nformula"),
+        "c-full": full_only[:start] + full_only[end:],
+        "d-no-data": EXPERIMENT.replace('data = "mnist"', 'data = "cifar100"'),
+        "e-no-reader": EXPERIMENT.replace('data = "mnist"', 'data = "imagenet100"'),
+        "f-tiny": EXPERIMENT.replace("lr = 0.5", "lr = 0.4"),
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.toml").write_text(text)
+    monkeypatch.setattr(experiment, "_FOLDERS", (folder,))
+    load_plan_data.cache_clear()
+    return tmp_path / "all"
+
+
+def test_all_experiments_run_in_one_command_and_go_on_where_they_stopped(
+    stand_ins: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop_at_the_last(asked: ExperimentPlan, *others: Any) -> Any:
+        if asked.name == "f-tiny":
+            raise KeyboardInterrupt
+        return run_all(asked, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "run_all", stop_at_the_last)
+        with pytest.raises(typer.Exit):
+            reproduce(every=True, quick=True, data=data, out=stand_ins)
+    assert "goes on from here" in capsys.readouterr().err
+    rows = {row["name"]: row for row in json.loads((stand_ins / "summary.json").read_text())["experiments"]}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "a-tiny": "done",
+        "b-broken": "failed",
+        "c-full": "not run",
+        "d-no-data": "not run",
+        "e-no-reader": "not run",
+        "f-tiny": "waiting",
+    }
+    done = (stand_ins / "a-tiny/runs/svfl/seed-0/done.json").stat().st_mtime_ns
+    with pytest.raises(BadInput, match="b-broken failed"):
+        reproduce(every=True, quick=True, data=data, out=stand_ins)
+    assert (stand_ins / "a-tiny/runs/svfl/seed-0/done.json").stat().st_mtime_ns == done, "not run again"
+    page = (stand_ins / "index.html").read_text()
+    for words in ("1 of 1 met", "f-tiny/report.html", "full size only", "no reader for imagenet100", "width 5"):
+        assert words in page
+    assert "cifar-100-binary" in page, "the file that is missing"
+    assert "f-tiny (3 of 3)" in capsys.readouterr().err
+
+
+def test_all_takes_no_name() -> None:
+    with pytest.raises(BadInput, match="leave out the name"):
+        reproduce("efvfl-fig2", every=True)

@@ -233,13 +233,18 @@ def draw_charts(experiment: Experiment, results: Sequence[CurveResult]) -> list[
             Line(result.name, result.points(plot.x, plot.y), styles[result.name])
             for result in _in_order(results, plot.curves)
         ]
-        if not any(line.points for line in lines):
+        if not _is_worth_drawing(plot, lines):
             continue
         target = results[0].target
         across = target[1] if target is not None and plot.y == f"test.{target[0]}" else None
         name = _Y_NAMES.get(plot.y, plot.y.replace(".", " ").replace("_", " "))
         found.append(Chart(plot.title, _X_NAMES[plot.x], name, lines, plot.log, across, log_x=plot.log_x))
     return found
+
+
+def _is_worth_drawing(plot: PlotSection, lines: Sequence[Line]) -> bool:
+    """A plot that compares curves needs two of them; a quick size may run one."""
+    return sum(bool(line.points) for line in lines) >= min(2, len(plot.curves or "1"))
 
 
 def _in_order(results: Sequence[CurveResult], names: Sequence[str] | None) -> list[CurveResult]:
