@@ -185,8 +185,8 @@ def test_missing_data_is_said_with_file_folder_and_source(tmp_path: Path, data: 
 
 
 def test_a_data_set_without_a_reader_is_said_to_be_one(tmp_path: Path, data: Path) -> None:
-    text = EXPERIMENT.replace('data = "mnist"', 'data = "imagenet100"')
-    with pytest.raises(BadInput, match="there is no reader for its data set, imagenet100"):
+    text = EXPERIMENT.replace('data = "mnist"', 'data = "no_such_set"')
+    with pytest.raises(BadInput, match="there is no reader for its data set, no_such_set"):
         load_plan_data(plan(tmp_path, data, text))
 
 
@@ -202,7 +202,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "b-broken": EXPERIMENT.replace("width = 4\nformula", "width = 5\nformula"),
         "c-full": full_only[:start] + full_only[end:],
         "d-no-data": EXPERIMENT.replace('data = "mnist"', 'data = "cifar100"'),
-        "e-no-reader": EXPERIMENT.replace('data = "mnist"', 'data = "imagenet100"'),
+        "e-no-reader": EXPERIMENT.replace('data = "mnist"', 'data = "no_such_set"'),
         "f-tiny": EXPERIMENT.replace("lr = 0.5", "lr = 0.4"),
     }
     for name, text in texts.items():
@@ -239,7 +239,7 @@ def test_all_experiments_run_in_one_command_and_go_on_where_they_stopped(
         reproduce(every=True, quick=True, data=data, out=stand_ins)
     assert (stand_ins / "a-tiny/runs/svfl/seed-0/done.json").stat().st_mtime_ns == done, "not run again"
     page = (stand_ins / "index.html").read_text()
-    for words in ("1 of 1 met", "f-tiny/report.html", "full size only", "no reader for imagenet100", "width 5"):
+    for words in ("1 of 1 met", "f-tiny/report.html", "full size only", "no reader for no_such_set", "width 5"):
         assert words in page
     assert "cifar-100-binary" in page, "the file that is missing"
     assert "f-tiny (3 of 3)" in capsys.readouterr().err
