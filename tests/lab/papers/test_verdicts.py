@@ -110,9 +110,10 @@ def test_exactly_at_the_limit_is_within_it(value: float, met: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("paper_value", "met", "lenient"), [(0.5, False, True), (0.75, True, True), (1.5, True, False), (None, True, False)]
+    ("paper_value", "met", "lenient"),
+    [(0.5, False, True), (0.75, True, True), (1.5, True, False), (None, True, False)],
 )
-def test_a_lenient_limit_is_judged_at_the_papers_value(paper_value: float, met: bool, lenient: bool) -> None:
+def test_a_lenient_limit_is_judged_at_the_papers_value(paper_value: float | None, met: bool, lenient: bool) -> None:
     cost = {"measure": "cost", "metric": "round", "form": "ratio", "of": "b", "at_most": 1.0}
     one = verdict([FAST, SLOW], **cost, paper_value=paper_value)  # 0.75
     assert (one.met, one.within, one.lenient) == (met, True, lenient)

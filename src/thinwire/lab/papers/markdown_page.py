@@ -1,4 +1,4 @@
-"""An experiment beside its paper as a Markdown page: what was run, every claim with its verdict, the figure's plots."""
+"""An experiment beside its paper as a Markdown page: what was run, all claims with verdicts, the plots."""
 
 from __future__ import annotations
 

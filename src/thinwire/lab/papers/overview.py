@@ -53,9 +53,7 @@ def list_entries(size: Size, data: str | None) -> list[OverviewEntry]:
     """All experiments, those that cannot run with the reason; a data set is looked for once."""
     about = {name: read_experiment(name)[1].experiment for name in find_experiments()}
     missing = {one: find_missing_data(one, data) for one in sorted({each.data for each in about.values()})}
-    return [
-        OverviewEntry(name, each, missing[each.data] or _refuse_size(each, size)) for name, each in about.items()
-    ]
+    return [OverviewEntry(name, each, missing[each.data] or _refuse_size(each, size)) for name, each in about.items()]
 
 
 def _refuse_size(about: ExperimentSection, size: Size) -> str | None:

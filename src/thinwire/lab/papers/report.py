@@ -1,4 +1,4 @@
-"""What an experiment leaves: results.csv, one line an evaluation; summary.json; report.html; page.md and its panels."""
+"""What an experiment leaves: results.csv, a line an evaluation; summary.json; report.html; page.md and its panels."""
 
 from __future__ import annotations
 
