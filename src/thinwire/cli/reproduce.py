@@ -184,13 +184,15 @@ def _format_real_run(one: dict[str, Any]) -> str:
 
 
 def _print(summary: dict[str, Any]) -> None:
+    from rich.text import Text
+
     headings = ("the paper says", "its figure", "limit", "found", "")
     table = build_table(f"{summary['paper']}, {summary['figure']}", headings, wrapped=headings)
     claims = summary["expectations"]
     for one in claims:
         found = one["found"]
         said = "-" if found is None else found if isinstance(found, str) else f"{found:.4g}"
-        word = "[green]met[/]" if one["met"] else f"[red]{one['verdict']}[/]"
+        word = Text(one["verdict"], style="green" if one["met"] else "red")
         table.add_row(one["claim"], one["paper"] or "", one["limit"], said, word)
     print_plain(
         table,

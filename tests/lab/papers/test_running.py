@@ -166,7 +166,9 @@ def test_the_command_runs_and_prints_json(tmp_path: Path, data: Path, capsys: py
     assert shown["experiment"] == "tiny"
     assert shown["met"] == 1
     reproduce(name, quick=True, data=data, out=tmp_path / "out")
-    assert "1 of 1 met" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1 of 1 met" in printed
+    assert "[" not in printed, "the table's colours are not text"
 
 
 def test_the_list_says_whose_data_is_here(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

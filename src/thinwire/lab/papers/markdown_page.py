@@ -24,10 +24,10 @@ def _list_facts(summary: Mapping[str, Any]) -> str:
     run, seeds = summary["run"], summary["seeds"]
     asked = run["seeds_of_the_file"]
     rows = "all rows" if run["rows"] is None else f"{run['rows']:,} rows"
-    size = "the paper's settings" if summary["size"] == "full" else f"quick size ({summary['says']})"
+    changes = f": {summary['says']}" if summary["says"] else ""
     batch = "full batch" if run["batch_size"] is None else f"batches of {run['batch_size']:,}"
     facts = [
-        f"Size: {size}",
+        f"Size: {summary['size']}{changes}",
         f"Rows: {rows}. {summary['data']}",
         f"Epochs: {run['epochs']:g}, {batch}",
         f"Seeds: {', '.join(map(str, seeds))} ({len(seeds)} of the file's {len(asked)})",
