@@ -10,14 +10,14 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 _HERE = Path(__file__).resolve().parent
-_IMAGES = _HERE.parent / "images"
+_DOCS = _HERE.parent
 _OUTSIDE = {
     "src/thinwire/engine/wire/FORMAT.md": "reference/wire_format.md",
     "src/thinwire/align/FORMAT.md": "reference/align_format.md",
     "examples/digits": "reference/example_digits.md",
     "examples/three_organisations": "reference/example_three_organisations.md",
 }
-_DRAWN = re.compile(r'<img alt="[^"]*" src="[^"]*/([\w-]+\.svg)"\s*/?>')
+_DRAWN = re.compile(r'<img alt="[^"]*" src="([\w./-]+\.svg)"\s*/?>')
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -40,6 +40,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return markdown
 
 
-def on_page_content(html: str, **_: Any) -> str:
+def on_page_content(html: str, page: Any, **_: Any) -> str:
     """A drawing stands in the page, so that it can be read out and searched."""
-    return _DRAWN.sub(lambda found: (_IMAGES / found[1]).read_text(), html)
+    folder = (_DOCS / page.file.src_uri).parent
+    return _DRAWN.sub(lambda found: (folder / found[1]).read_text(), html)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.options import parse_seeds
 from thinwire.cli.output import build_table, print_plain, print_result, stop_with
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 def reproduce(
     name: str | None = None,
     *,
+    every: bool = False,
     quick: bool = False,
     seeds: str | None = None,
     data: Path | None = None,
@@ -31,32 +34,71 @@ def reproduce(
     as_json: bool = False,
 ) -> None:
     """Run a paper's experiment and check its claims; without a name, list them. Run again, it goes on from there."""
-    from thinwire.lab.papers.experiment import match_experiments, read_experiment_text
-    from thinwire.lab.papers.report import ReportTexts, write_results
-    from thinwire.lab.papers.runs import ExperimentPlan, load_plan_data
+    from thinwire.lab.papers.experiment import match_experiments
+    from thinwire.lab.papers.runs import ExperimentPlan
 
-    if name is None:
+    if every and (name is not None or real_link is not None):
+        raise BadInput("--all runs every experiment, simulated; leave out the name and --real-link")
+    if name is None and not every:
         _list_experiments(as_json, data)
         return
     size: Size = "quick" if quick else "full"
-    names = match_experiments(name, size)
-    folder = out or Path("runs") / f"{Path(name).stem}-{size}"
+    folder = out or Path("runs") / f"{Path(name or 'all').stem}-{size}"
     chosen = None if seeds is None else tuple(dict.fromkeys(parse_seeds(seeds)))
-    console, summaries = open_console(stderr=True), []
+    plan = ExperimentPlan(name or "", size, chosen, None if data is None else str(data), folder)
+    console = open_console(stderr=True)
+    if name is None:
+        _reproduce_all(plan, jobs, console, as_json)
+        return
+    names, summaries = match_experiments(name, size), []
     for one in names:
         place = folder if len(names) == 1 else folder / one
-        plan = ExperimentPlan(one, size, chosen, None if data is None else str(data), place)
-        about = load_plan_data(plan).about
-        outcomes = _run(plan, jobs, console)
-        real = [] if real_link is None else _run_really(plan, real_link, outcomes, console)
-        summary = write_results(
-            plan.experiment(), outcomes, ReportTexts(about, read_experiment_text(one)), place, real
-        )
-        summaries.append(summary)
+        summaries.append(_reproduce_one(replace(plan, name=one, out=place), jobs, real_link, console))
         if not as_json:
-            _print(summary)
+            _print(summaries[-1])
     if as_json:
         print_result(summaries[0] if len(names) == 1 else {"experiments": summaries}, as_json, ())
+
+
+def _reproduce_one(plan: ExperimentPlan, jobs: int, real_link: Path | None, console: Console) -> dict[str, Any]:
+    from thinwire.lab.papers.experiment import read_experiment_text
+    from thinwire.lab.papers.report import ReportTexts, write_results
+    from thinwire.lab.papers.runs import load_plan_data
+
+    texts = ReportTexts(load_plan_data(plan).about, read_experiment_text(plan.name))
+    outcomes = _run(plan, jobs, console)
+    real = [] if real_link is None else _run_really(plan, real_link, outcomes, console)
+    return write_results(plan.experiment(), outcomes, texts, plan.out, real)
+
+
+def _reproduce_all(plan: ExperimentPlan, jobs: int, console: Console, as_json: bool) -> None:
+    """One after the other; what cannot run is listed, and what fails does not end the others."""
+    from thinwire.lab.papers.overview import list_entries, write_overview
+
+    entries = list_entries(plan.size, plan.data)
+    runnable = [entry for entry in entries if entry.obstacle is None]
+    summary = write_overview(entries, plan.size, plan.out)
+    for number, entry in enumerate(runnable, 1):
+        console.print(f"{entry.name} ({number} of {len(runnable)})", highlight=False, soft_wrap=True)
+        try:
+            one = replace(plan, name=entry.name, out=plan.out / entry.name)
+            entry.summary = _reproduce_one(one, jobs, None, console)
+        except ThinwireError as error:
+            entry.error = " ".join(str(error).split())
+        console.print(f"{entry.name}: {entry.verdict}", highlight=False, soft_wrap=True)
+        summary = write_overview(entries, plan.size, plan.out)
+    print_result(summary, as_json, lambda: _print_overview(summary, plan.out))
+    failed = [entry.name for entry in entries if entry.error is not None]
+    if failed:
+        raise BadInput(f"{', '.join(failed)} failed; {plan.out}/index.html says why, the same command tries again")
+
+
+def _print_overview(summary: dict[str, Any], out: Path) -> None:
+    headings = ("experiment", "data", "verdict", "why")
+    table = build_table(f"All experiments, {summary['size']} size", headings, wrapped=["why"])
+    for row in summary["experiments"]:
+        table.add_row(row["name"], row["data"], row["verdict"], row["why"] if row["state"] != "done" else "")
+    print_plain(table, f"all verdicts on one page: {out}/index.html")
 
 
 def _run(plan: ExperimentPlan, jobs: int, console: Console) -> list[ExperimentRun]:
@@ -142,18 +184,20 @@ def _format_real_run(one: dict[str, Any]) -> str:
 
 
 def _print(summary: dict[str, Any]) -> None:
+    from rich.text import Text
+
     headings = ("the paper says", "its figure", "limit", "found", "")
     table = build_table(f"{summary['paper']}, {summary['figure']}", headings, wrapped=headings)
     claims = summary["expectations"]
     for one in claims:
         found = one["found"]
         said = "-" if found is None else found if isinstance(found, str) else f"{found:.4g}"
-        word = "[green]met[/]" if one["met"] else "[red]not met[/]"
+        word = Text(one["verdict"], style="green" if one["met"] else "red")
         table.add_row(one["claim"], one["paper"] or "", one["limit"], said, word)
     print_plain(
         table,
         *([f"{summary['size']} size: {summary['says']}"] if summary["says"] else []),
         *map(_format_real_run, summary["real_link"]),
-        *(f"{'met' if one['met'] else 'not met'}: {one['checked']}: {one['why']}" for one in claims),
+        *(f"{one['verdict']}: {one['checked']}: {one['why']}" for one in claims),
         f"{summary['met']} of {len(claims)} met; report: {summary['out']}/report.html",
     )

@@ -21,8 +21,8 @@ from thinwire.lab.datasets import DATA_SETS, CifarSet, DigitSet, Scale, load_spl
 from thinwire.lab.datasets.dataset_files import VARIABLE, Download, fetch
 
 NAMES = (
-    *("mnist", "fashion_mnist", "cifar10", "cifar100", "modelnet10", "criteo", "avazu", "movielens", "mimic3"),
-    *("physionet2012", "credit_card", "bank_marketing", "covtype"),
+    *("mnist", "fashion_mnist", "cifar10", "cifar100", "modelnet10", "imagenet100", "criteo", "avazu", "movielens"),
+    *("mimic3", "physionet2012", "credit_card", "bank_marketing", "covtype"),
 )
 DOWNLOADABLE = {"mnist", "fashion_mnist", "cifar10", "cifar100"}
 

@@ -22,8 +22,8 @@ from thinwire.lab.papers.experiment import (
 )
 from thinwire.lab.papers.jobs import build_split
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 NAMES = sorted(find_experiments())
-NOT_READ = {"imagenet100"}  # no reader yet: its file says the settings
 
 
 def test_there_are_experiments_of_all_four_papers_and_of_ours() -> None:
@@ -33,7 +33,7 @@ def test_there_are_experiments_of_all_four_papers_and_of_ours() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_is_whole(name: str) -> None:
     _, file = read_experiment(name)
-    assert file.experiment.data in DATA_SETS.keys() | NOT_READ
+    assert file.experiment.data in DATA_SETS
     build_split(file.experiment.split)
     assert file.model.loss in LOSSES
     for table in (file.model.bottom, file.model.top, file.model.label_bottom or file.model.bottom):
@@ -76,6 +76,15 @@ def test_what_a_quick_size_says_is_what_it_does(name: str) -> None:
         for said in re.findall(pattern, experiment.says or ""):
             assert (words.get(said) or float(said.replace(",", "").rstrip("."))) == value, pattern
     assert re.search(r"(one|two|three) seeds?\b", experiment.says or ""), "how many seeds?"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_experiment_has_a_page_that_is_linked(name: str) -> None:
+    page = "thin" if name.startswith("thin-") else name
+    text = (DOCS / "results" / f"{page}.md").read_text()
+    assert read_experiment(name)[1].experiment.figure in text
+    for index in (DOCS / "results.md", DOCS.parent / "mkdocs.yml"):
+        assert f"results/{page}.md" in index.read_text()
 
 
 def test_the_beginning_of_a_name_is_all_that_begin_so() -> None:

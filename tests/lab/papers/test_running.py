@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from lab.papers.digits import EXPERIMENT, write_digits, write_experiment
 from thinwire.base.errors import BadInput
 from thinwire.cli.reproduce import reproduce
-from thinwire.lab.papers import runs
+from thinwire.lab.papers import experiment, runs
 from thinwire.lab.papers.experiment import read_experiment_text
-from thinwire.lab.papers.report import ReportTexts, write_results
+from thinwire.lab.papers.report import ReportTexts, draw_charts, write_results
+from thinwire.lab.papers.results import collect_results
 from thinwire.lab.papers.runs import ExperimentPlan, ExperimentRun, RunObserver, load_plan_data, run_all
 
 
@@ -137,6 +139,24 @@ def test_the_report_needs_nothing_else_and_the_tables_agree(tmp_path: Path, data
     saved = json.loads((asked.out / "summary.json").read_text())
     assert saved["expectations"][0]["met"] is True
     assert saved["expectations"][0]["found"] < 0.9
+    assert saved["run"]["epochs"] == 2
+    page = (asked.out / "page.md").read_text()
+    assert "1 of 1 met" in page
+    assert "Seeds: 0 (1 of the file's 2)" in page
+    assert len(saved["panels"]) == 4
+    for panel in saved["panels"]:
+        assert f"]({panel['file']})" in page
+        assert (asked.out / panel["file"]).read_text().startswith("<svg xmlns=")
+
+
+def test_a_plot_has_its_own_scale_and_order_of_curves(tmp_path: Path, data: Path) -> None:
+    plot = '[[plot]]\ntitle = "By bytes"\nx = "paper_bytes"\ny = "test.accuracy"\nlog_x = true\n'
+    order = 'curves = ["efvfl top-k 10 %", "svfl"]\n'
+    asked = plan(tmp_path, data, f"{EXPERIMENT}\n{plot}{order}")
+    (chart,) = draw_charts(asked.experiment(), collect_results(asked.experiment(), all_of(asked)))
+    assert [line.name for line in chart.lines] == ["efvfl top-k 10 %", "svfl"]
+    assert chart.log_x
+    assert ">100k<" in chart.svg() or ">10k<" in chart.svg(), "marks at powers of ten"
 
 
 def test_the_command_runs_and_prints_json(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +166,9 @@ def test_the_command_runs_and_prints_json(tmp_path: Path, data: Path, capsys: py
     assert shown["experiment"] == "tiny"
     assert shown["met"] == 1
     reproduce(name, quick=True, data=data, out=tmp_path / "out")
-    assert "1 of 1 met" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1 of 1 met" in printed
+    assert "[" not in printed, "the table's colours are not text"
 
 
 def test_the_list_says_whose_data_is_here(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,6 +187,66 @@ def test_missing_data_is_said_with_file_folder_and_source(tmp_path: Path, data: 
 
 
 def test_a_data_set_without_a_reader_is_said_to_be_one(tmp_path: Path, data: Path) -> None:
-    text = EXPERIMENT.replace('data = "mnist"', 'data = "imagenet100"')
-    with pytest.raises(BadInput, match="there is no reader for its data set, imagenet100"):
+    text = EXPERIMENT.replace('data = "mnist"', 'data = "no_such_set"')
+    with pytest.raises(BadInput, match="there is no reader for its data set, no_such_set"):
         load_plan_data(plan(tmp_path, data, text))
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Five tiny experiments for all that come with the package."""
+    folder = tmp_path / "experiments"
+    folder.mkdir()
+    full_only = EXPERIMENT.replace("[experiment]", "[experiment]\nfull_size_only = true")
+    start, end = full_only.index("[quick]"), full_only.index("[[curve]]")
+    texts = {
+        "a-tiny": EXPERIMENT,
+        "b-broken": EXPERIMENT.replace("width = 4\nformula", "width = 5\nformula"),
+        "c-full": full_only[:start] + full_only[end:],
+        "d-no-data": EXPERIMENT.replace('data = "mnist"', 'data = "cifar100"'),
+        "e-no-reader": EXPERIMENT.replace('data = "mnist"', 'data = "no_such_set"'),
+        "f-tiny": EXPERIMENT.replace("lr = 0.5", "lr = 0.4"),
+    }
+    for name, text in texts.items():
+        (folder / f"{name}.toml").write_text(text)
+    monkeypatch.setattr(experiment, "_FOLDERS", (folder,))
+    load_plan_data.cache_clear()
+    return tmp_path / "all"
+
+
+def test_all_experiments_run_in_one_command_and_go_on_where_they_stopped(
+    stand_ins: Path, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop_at_the_last(asked: ExperimentPlan, *others: Any) -> Any:
+        if asked.name == "f-tiny":
+            raise KeyboardInterrupt
+        return run_all(asked, *others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "run_all", stop_at_the_last)
+        with pytest.raises(typer.Exit):
+            reproduce(every=True, quick=True, data=data, out=stand_ins)
+    assert "goes on from here" in capsys.readouterr().err
+    rows = {row["name"]: row for row in json.loads((stand_ins / "summary.json").read_text())["experiments"]}
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "a-tiny": "done",
+        "b-broken": "failed",
+        "c-full": "not run",
+        "d-no-data": "not run",
+        "e-no-reader": "not run",
+        "f-tiny": "waiting",
+    }
+    done = (stand_ins / "a-tiny/runs/svfl/seed-0/done.json").stat().st_mtime_ns
+    with pytest.raises(BadInput, match="b-broken failed"):
+        reproduce(every=True, quick=True, data=data, out=stand_ins)
+    assert (stand_ins / "a-tiny/runs/svfl/seed-0/done.json").stat().st_mtime_ns == done, "not run again"
+    page = (stand_ins / "index.html").read_text()
+    for words in ("1 of 1 met", "f-tiny/report.html", "full size only", "no reader for no_such_set", "width 5"):
+        assert words in page
+    assert "cifar-100-binary" in page, "the file that is missing"
+    assert "f-tiny (3 of 3)" in capsys.readouterr().err
+
+
+def test_all_takes_no_name() -> None:
+    with pytest.raises(BadInput, match="leave out the name"):
+        reproduce("efvfl-fig2", every=True)

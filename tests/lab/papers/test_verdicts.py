@@ -109,6 +109,24 @@ def test_exactly_at_the_limit_is_within_it(value: float, met: bool) -> None:
     assert found.met is met
 
 
+@pytest.mark.parametrize(
+    ("paper_value", "met", "lenient"),
+    [(0.5, False, True), (0.75, True, True), (1.5, True, False), (None, True, False)],
+)
+def test_a_lenient_limit_is_judged_at_the_papers_value(paper_value: float | None, met: bool, lenient: bool) -> None:
+    cost = {"measure": "cost", "metric": "round", "form": "ratio", "of": "b", "at_most": 1.0}
+    one = verdict([FAST, SLOW], **cost, paper_value=paper_value)  # 0.75
+    assert (one.met, one.within, one.lenient) == (met, True, lenient)
+    assert ("the paper's" in one.limit) is lenient
+    assert one.word == ("met" if met else "not met, within the lenient limit")
+
+
+def test_a_lower_bound_is_lenient_below_the_papers_value() -> None:
+    gain = {"measure": "final", "metric": "test.accuracy", "form": "difference", "of": "b", "at_least": -0.1}
+    assert not verdict([FAST, SLOW], **gain, paper_value=0.08).met  # 0.05
+    assert verdict([FAST, SLOW], **gain, paper_value=0.04).met
+
+
 def test_where_nothing_can_be_said_nothing_is_met() -> None:
     lost = curve("a", [0.1, 0.2], diverged="the loss is nan")
     one = verdict([lost, SLOW], measure="final", metric="test.accuracy", at_most=1)

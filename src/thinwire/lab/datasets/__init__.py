@@ -9,18 +9,20 @@ from thinwire.base.format import did_you_mean
 from thinwire.lab.datasets.click_sets import Avazu, Criteo, MovieLens
 from thinwire.lab.datasets.dataset_files import find_data_folder, read_catalogue
 from thinwire.lab.datasets.hospital_sets import VITALS_AND_LABS, Mimic3, PhysioNet2012
+from thinwire.lab.datasets.imagenet_set import ImageNet100
 from thinwire.lab.datasets.picture_sets import CifarSet, DigitSet, ModelNet10
 from thinwire.lab.datasets.sampling import Subset
 from thinwire.lab.datasets.tabular_sets import BANK_MARKETING, COVTYPE, CREDIT_CARD, TabularSet
 from thinwire.lab.datasets.vertical import DataSet, Request, Scale, Split, VerticalData
 
-__all__ = ["DATA_SETS", "VITALS_AND_LABS", "Avazu", "CifarSet", "Criteo", "DataSet", "DigitSet", "Mimic3"]
-__all__ += ["ModelNet10", "MovieLens", "PhysioNet2012", "Request", "Scale", "TabularSet", "load_split"]
+__all__ = ["DATA_SETS", "VITALS_AND_LABS", "Avazu", "CifarSet", "Criteo", "DataSet", "DigitSet", "ImageNet100"]
+__all__ += ["Mimic3", "ModelNet10", "MovieLens", "PhysioNet2012", "Request", "Scale", "TabularSet", "load_split"]
 
 _ALL: tuple[DataSet, ...] = (
     *(read_catalogue(DigitSet, name) for name in ("mnist", "fashion_mnist")),
     *(read_catalogue(CifarSet, name) for name in ("cifar10", "cifar100")),
     ModelNet10(),
+    ImageNet100(),
     *(Criteo(), Avazu(), MovieLens()),
     *(Mimic3(), PhysioNet2012()),
     *(CREDIT_CARD, BANK_MARKETING, COVTYPE),
@@ -45,7 +47,7 @@ def load_split(
     `seed`. `scale` is for pictures. `download` fetches what may be fetched and is not there.
     """
     data_set = _named(name) if isinstance(name, str) else name
-    if scale is not None and not isinstance(data_set, DigitSet | CifarSet | ModelNet10):
+    if scale is not None and not isinstance(data_set, DigitSet | CifarSet | ModelNet10 | ImageNet100):
         raise BadParameter(f"{data_set.name}: scale is for pictures; leave it out")
     request = Request(find_data_folder(folder, data_set.source), Subset(rows, test_rows, seed), scale, download)
     data = data_set.load(split or data_set.default_split, request)

@@ -449,7 +449,7 @@ def _smaller(file: Path, pictures: Bytes, pixels: int) -> Bytes:
     return np.rint(means).astype(np.uint8)
 
 
-_DAMAGED = (OSError, SyntaxError, ValueError, EOFError, zlib.error, struct.error)  # what Pillow raises
+DAMAGED = (OSError, SyntaxError, ValueError, EOFError, zlib.error, struct.error)  # what Pillow raises
 
 
 def read_pngs(files: Sequence[Path]) -> Bytes:
@@ -473,5 +473,5 @@ def _read_png(file: Path, mode: str = "L") -> Bytes:
             if mode == "L" and image.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255
                 return (np.asarray(image) >> 8).astype(np.uint8)
             return np.asarray(image.convert(mode))
-    except (*_DAMAGED, pillow.DecompressionBombError) as error:
+    except (*DAMAGED, pillow.DecompressionBombError) as error:
         raise BadFile(f"{file}: not a PNG picture, or a damaged one: {error}") from None

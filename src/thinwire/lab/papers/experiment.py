@@ -112,7 +112,8 @@ class PlotSection(JobFileSection):
     title: Text
     x: Axis
     y: Text  # a place in an evaluation, such as "test.accuracy"
-    log: bool = False
+    log: bool = False  # the y axis
+    log_x: bool = False  # curves whose ends lie far apart have a logarithmic x axis in any case
     curves: list[Text] | None = None  # all
 
 
@@ -120,7 +121,8 @@ class ExpectSection(JobFileSection):
     """A claim as a comparison of numbers.
 
     `measure` of `metric` on `curve`, alone or compared (`form`) with that of the curve `of`, must be `at_least` or
-    `at_most` a number. Costs are to the target; a target that some seed does not reach costs infinity.
+    `at_most` a number. Costs are to the target; a target that some seed does not reach costs infinity. A limit that
+    asks for less than `paper_value` is lenient: the claim is met at the paper's value only.
     """
 
     claim: Text
@@ -133,6 +135,7 @@ class ExpectSection(JobFileSection):
     of_metric: Text | None = None  # the same
     at_least: Finite | None = None
     at_most: Finite | None = None
+    paper_value: Finite | None = None  # what the paper has for the number that is limited
     sizes: list[Literal["quick", "full"]] = ["quick", "full"]
 
     @model_validator(mode="after")
@@ -144,6 +147,15 @@ class ExpectSection(JobFileSection):
         if (self.metric is None) != (self.measure == "reached"):
             raise ValueError("needs a metric, unless it measures what share of the seeds reached the target")
         return self
+
+    @property
+    def is_lenient(self) -> bool:
+        """Does the limit ask for less than the paper has?"""
+        if self.paper_value is None:
+            return False
+        if self.at_least is not None:
+            return self.at_least < self.paper_value
+        return self.at_most is not None and self.at_most > self.paper_value
 
 
 class ExperimentFile(JobFileSection):
@@ -194,6 +206,12 @@ Size = Literal["quick", "full"]
 _DEFAULTS = SettingsSection(epochs=10.0, metrics=["accuracy"], diagnostics=False, effort="small")
 
 
+def file_name(title: str) -> str:
+    """A curve's name or a plot's title as a file or folder may be called."""
+    kept = "".join(sign if sign.isalnum() else "-" for sign in title.lower().replace("%", " percent"))
+    return "-".join(part for part in kept.split("-") if part)
+
+
 @dataclass(frozen=True)
 class Curve:
     """One line of the figure, with its settings."""
@@ -205,8 +223,7 @@ class Curve:
     @property
     def folder(self) -> str:
         """The curve's name as a folder may be called."""
-        kept = "".join(sign if sign.isalnum() else "-" for sign in self.name.lower().replace("%", " percent"))
-        return "-".join(part for part in kept.split("-") if part)
+        return file_name(self.name)
 
 
 @dataclass(frozen=True)

@@ -49,12 +49,19 @@ def load_data(experiment: Experiment, folder: str | None) -> VerticalData:
 
 
 def is_here(name: str, folder: str | None) -> bool:
-    """Are the data set's files in the folder? A few rows are read to see."""
+    """Are the data set's files in the folder?"""
+    return find_missing_data(name, folder) is None
+
+
+def find_missing_data(name: str, folder: str | None) -> str | None:
+    """Why the data set cannot be read, in one line, or None; a few rows are read to see."""
+    if name not in DATA_SETS:
+        return f"there is no reader for {name}"
     try:
         load_split(name, None, None if folder is None else Path(folder), rows=20, test_rows=20)
-    except BadInput:
-        return False
-    return True
+    except BadInput as error:
+        return " ".join(str(error).split())
+    return None
 
 
 def build_split(given: str | Mapping[str, Any] | None) -> Split | None:

@@ -1,4 +1,4 @@
-"""What an experiment leaves: results.csv, one line an evaluation; summary.json; report.html."""
+"""What an experiment leaves: results.csv, a line an evaluation; summary.json; report.html; page.md and its panels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 from thinwire.base.format import format_bytes, format_number
 from thinwire.base.process import environment
-from thinwire.lab.papers.experiment import Experiment, PlotSection
+from thinwire.lab.papers.experiment import Experiment, PlotSection, file_name
+from thinwire.lab.papers.markdown_page import render_markdown
 from thinwire.lab.papers.real_link import RealRun
 from thinwire.lab.papers.results import ClaimVerdict, CurveResult, check_claims, collect_results
 from thinwire.lab.papers.runs import ExperimentRun, value_at
@@ -23,6 +24,7 @@ from thinwire.storage import layout
 from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 
+_PANELS = "panels"  # the figure's plots, an SVG file each
 _COSTS = ("round", "epoch", "bytes.total", "bytes.up", "link_seconds")
 _COLUMNS = ("round", "epoch", "train.loss", "test.loss")
 _MORE = (
@@ -45,18 +47,39 @@ def write_results(
     out: Path,
     real: Sequence[RealRun] = (),
 ) -> dict[str, Any]:
-    """Writes the three files; gives the summary."""
+    """Writes the files; gives the summary."""
     results = collect_results(experiment, outcomes)
     verdicts = check_claims(experiment.expectations, results)
+    panels = name_panels(draw_charts(experiment, results))
     summary = {
         **_summary(experiment, results, verdicts, words.data),
         "real_link": [_real(run, results) for run in real],
+        "panels": [{"file": f"{_PANELS}/{file}", **_axes(chart)} for file, chart in panels.items()],
     }
     folder = RunDirectory(out)
+    for file, chart in panels.items():
+        RunDirectory(out / _PANELS).write(file, f"{chart.svg()}\n".encode())
+    folder.write("page.md", render_markdown(summary, experiment.about.notes).encode())
     folder.write("results.csv", _csv(experiment, results).encode())
     folder.write("summary.json", dump_indented_json(summary))
     folder.write(layout.REPORT, render_report(experiment, results, verdicts, words, summary["real_link"]).encode())
     return {**summary, "out": str(out)}
+
+
+def name_panels(charts: Sequence[Chart]) -> dict[str, Chart]:
+    """Every plot by its file, numbered as the paper's figure has them."""
+    return {f"{number:02}-{file_name(chart.title)}.svg": chart for number, chart in enumerate(charts, 1)}
+
+
+def _axes(chart: Chart) -> dict[str, Any]:
+    return {
+        "title": chart.title,
+        "x": chart.x_name,
+        "y": chart.y_name,
+        "log_x": chart.log_x,
+        "log_y": chart.log,
+        "curves": [line.name for line in chart.lines if line.points],
+    }
 
 
 def _csv(experiment: Experiment, results: Sequence[CurveResult]) -> str:
@@ -84,14 +107,30 @@ def _summary(
         "claim": experiment.about.claim,
         "size": experiment.size,
         "says": experiment.says,
+        "title": experiment.about.title,
         "data": about_data,
         "seeds": list(experiment.seeds),
+        "run": _describe_run(experiment),
         "width": experiment.about.width,
         "target": None if target is None else {"metric": target[0], "value": target[1]},
-        "expectations": [_plain(asdict(verdict)) for verdict in verdicts],
+        "expectations": [_plain({**asdict(verdict), "verdict": verdict.word}) for verdict in verdicts],
         "met": sum(verdict.met for verdict in verdicts),
         "curves": [_curve(experiment, result) for result in results],
         "environment": environment(),
+    }
+
+
+def _describe_run(experiment: Experiment) -> dict[str, Any]:
+    """How much of the paper's experiment this is; rows None are all that the data set has."""
+    settings, file = experiment.curves[0].settings, experiment.file
+    return {
+        "rows": experiment.rows,
+        "test_rows": experiment.test_rows,
+        "epochs": settings.epochs,
+        "batch_size": settings.batch_size,
+        "curves": len(experiment.curves),
+        "curves_of_the_file": len(file.curve),
+        "seeds_of_the_file": list(file.experiment.seeds),
     }
 
 
@@ -192,16 +231,27 @@ def draw_charts(experiment: Experiment, results: Sequence[CurveResult]) -> list[
     for plot in experiment.file.plot or _usual_plots(experiment, results):
         lines = [
             Line(result.name, result.points(plot.x, plot.y), styles[result.name])
-            for result in results
-            if plot.curves is None or result.name in plot.curves
+            for result in _in_order(results, plot.curves)
         ]
-        if not any(line.points for line in lines):
+        if not _is_worth_drawing(plot, lines):
             continue
         target = results[0].target
         across = target[1] if target is not None and plot.y == f"test.{target[0]}" else None
         name = _Y_NAMES.get(plot.y, plot.y.replace(".", " ").replace("_", " "))
-        found.append(Chart(plot.title, _X_NAMES[plot.x], name, lines, plot.log, across))
+        found.append(Chart(plot.title, _X_NAMES[plot.x], name, lines, plot.log, across, log_x=plot.log_x))
     return found
+
+
+def _is_worth_drawing(plot: PlotSection, lines: Sequence[Line]) -> bool:
+    """A plot that compares curves needs two of them; a quick size may run one."""
+    return sum(bool(line.points) for line in lines) >= min(2, len(plot.curves or "1"))
+
+
+def _in_order(results: Sequence[CurveResult], names: Sequence[str] | None) -> list[CurveResult]:
+    """The plot's curves that were run, in the plot's order; without names all, in the file's."""
+    if names is None:
+        return list(results)
+    return [result for name in names for result in results if result.name == name]
 
 
 def _usual_plots(experiment: Experiment, results: Sequence[CurveResult]) -> list[PlotSection]:

@@ -57,6 +57,7 @@ class Chart:
     log: bool = False
     across: float | None = None  # a target, as a thin line
     size: Size = FULL
+    log_x: bool = False  # whatever the lines; those that end far apart have a logarithmic x axis in any case
     warm_up: int = 1  # first points of a long line that the y axis need not hold: a start before any training
 
     def svg(self) -> str:
@@ -91,7 +92,7 @@ class Chart:
         across = [] if self.across is None else [self.across]
         ends = [line.points[-1].x for line in lines]
         far_apart = bool(ends) and max(ends) > _FAR * min(ends) > 0
-        x = axis_over(xs, log=True) if far_apart else axis_over([0.0, *xs])
+        x = axis_over(xs, log=True) if self.log_x or far_apart else axis_over([0.0, *xs])
         return x, axis_over([*spread, *across], log=self.log)
 
     def _spread(self, lines: Sequence[Sequence[Point]]) -> list[float]:
