@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -26,7 +28,7 @@ def test_both_ends_hold_the_same_table_within_half_a_step() -> None:
     sizes = []
     for h in list_embeddings():
         body = encode(sender.outgoing(h))
-        found = receiver.incoming(decode(body))
+        found = receiver.incoming(decode(body), "bank")
         sizes.append(len(body))
         assert torch.equal(found, sender.tensors()["table"])
         unit = float(h.std(correction=0)) or float(h.abs().max()) or 1.0
@@ -47,9 +49,9 @@ def test_a_table_is_saved_and_goes_on() -> None:
 def test_values_beyond_float32_are_refused() -> None:
     receiver = TrackedEmbeddings(0.25)
     huge = UniformGrid((1, 2), torch.tensor([1, 0], dtype=torch.int32).numpy(), 3e38)
-    receiver.incoming(huge)
-    with pytest.raises(Malformed, match="leave the range of float32"):
-        receiver.incoming(huge)
+    receiver.incoming(huge, "bank")
+    with pytest.raises(Malformed, match=r"'bank' sent .* leave the range of float32"):
+        receiver.incoming(huge, "bank")
 
 
 def train(step: float | None, rows: str) -> tw.Result:
@@ -79,7 +81,17 @@ def test_test_rows_are_never_rounded_so() -> None:
     assert [row["test"] for row in tracked.history] == [row["test"] for row in whole.history]
 
 
-def test_under_secure_sum_there_are_no_changes_to_send() -> None:
-    recipe = tw.methods.pbm(16, 0.25)
-    with pytest.raises(IncompatibleRecipe, match="evaluation_step"):
-        type(recipe)(**{**vars(recipe), "evaluation_step": 0.25}).check(3, "sum")
+@pytest.mark.parametrize(
+    ("recipe", "fusion"),
+    [
+        (tw.methods.pbm(16, 0.25), "sum"),
+        (tw.methods.once(noise=tw.compress.RandomizedResponse(2.0, 4)), "concat"),
+        (tw.methods.once(), "concat"),
+    ],
+    ids=["secure sum", "noise of its own", "one exchange"],
+)
+def test_changes_are_refused_where_they_would_pass_by_the_noise_or_are_never_sent(
+    recipe: tw.Recipe, fusion: str
+) -> None:
+    with pytest.raises(IncompatibleRecipe, match=r"evaluation_step .*leave it out"):
+        replace(recipe, evaluation_step=0.25).check(3, fusion)

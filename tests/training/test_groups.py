@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import thinwire as tw
 from engine.identities.small import same_models, without_times
 from thinwire.base.errors import BadInput, BadTensor, IncompatibleRecipe
-from thinwire.compress import QSGD, Identity, TopK
+from thinwire.compress import QSGD, Identity, RandomizedResponse, TopK
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.wire.frame import HEADER_SIZE
 from thinwire.lab.ablation.ablation_runs import train_centrally
@@ -225,11 +225,17 @@ def normed() -> tuple[nn.Module, nn.Module]:
     return nn.Sequential(nn.Linear(6, WIDTH), nn.BatchNorm1d(WIDTH)), nn.Linear(5, WIDTH)
 
 
+def binned() -> tuple[nn.Module, nn.Module]:
+    return tw.learners.Bins(6, 4), tw.learners.Bins(5, 4)
+
+
 REFUSED: dict[str, tuple[tw.Recipe, dict[str, Any], str]] = {
     "secure sum": (pbm(16, 0.1), {}, "secure sum"),  # of three parties
     "shared labels": (cvfl(QSGD(4)), {}, "shares labels"),
     "trees": (svfl(), {"bottoms": boosted, "batch_size": None}, "BoostedTrees fits single rows"),
     "DPBottom": (svfl(), {"training": DPBottom(1.0, 1.0)}, "DPBottom's ledger counts rows"),
+    "noise of its own": (once(noise=RandomizedResponse(8.0, 4)), {"bottoms": binned}, "an owner's codes"),
+    "the papers' order": (efvfl(QSGD(4), labels="private", order="update_first", warm_start=True), {}, "order="),
     "batch normalisation": (svfl(), {"bottoms": normed}, "batch normalisation"),
 }
 

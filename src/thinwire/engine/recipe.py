@@ -151,10 +151,15 @@ class Recipe:
 
     def _check_scoring(self) -> None:
         check_number(self, "evaluation_step", above=0, up_to=10, optional=True)
-        if self.evaluation_step is not None and isinstance(self.aggregation, SecureSum):
+        if self.evaluation_step is not None and self.is_charged:
             raise IncompatibleRecipe(
-                "evaluation_step would send changes of a party's own embeddings, and under secure sum only their sum "
-                "is seen; leave it out"
+                "evaluation_step would send changes of a party's own embeddings without the noise or the sum that "
+                "hides them in training; leave it out"
+            )
+        if self.evaluation_step is not None and isinstance(self.schedule, OneWay):
+            raise IncompatibleRecipe(
+                "evaluation_step sends changes from one evaluation to the next, and once sends validation codes a "
+                "single time; leave it out"
             )
         if isinstance(self.scoring, Identity):
             return

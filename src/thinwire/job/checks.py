@@ -220,6 +220,8 @@ def check_group(where: str, party: FeatureParty, recipe: Recipe, settings: RunSe
         f"{recipe.name} shares labels, so that every party computes each row's loss; use labels='private', or thin": (
             recipe.labels is Labels.SHARED
         ),
+        "an owner's codes would be released once for each of its sets of rows, and the ledger counts rows, not "
+        "owners; leave noise out": recipe.is_charged and not isinstance(recipe.aggregation, SecureSum),
         "order='update_first' is the papers' own, a row at a time; use order='exchange_first'": (
             recipe.order == "update_first"
         ),

@@ -155,7 +155,8 @@ class TrainedRun:
         find_format(to)
         if features is None:
             features = self._training_features()
-        tables = self.check_tables({name: values[:LOOKED_AT] for name, values in features.items()})
+        few = min(LOOKED_AT, *map(len, features.values()))  # a party of owners may have fewer
+        tables = self.check_tables({name: values[:few] for name, values in features.items()})
         held = ExportedModels.of_run(self.models, tables, self.shape["fusion"], Outputs(self.shape["outputs"]))
         return export_models(self.folder.path, held, to, Path(out))
 

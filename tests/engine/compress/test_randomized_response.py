@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from thinwire.base.errors import BadParameter
-from thinwire.engine.compress import Keystream, Milestones, RandomizedResponse
+from thinwire.base.errors import BadParameter, IncompatibleRecipe
+from thinwire.engine.compress import Keystream, Milestones, RandomizedResponse, Then, TopK
 from thinwire.engine.compress.message import Array
 from thinwire.lab.attacks.dp_release import best_threshold
 
@@ -102,3 +102,15 @@ def test_what_lies_beyond_the_bins_is_cut_off_and_not_refused() -> None:
 def test_other_parameters_are_refused(epsilon: float, bins: int, says: str) -> None:
     with pytest.raises(BadParameter, match=says):
         RandomizedResponse(epsilon, bins)
+
+
+def test_more_bins_than_words_allow_are_refused_and_not_claimed() -> None:
+    with pytest.raises(BadParameter, match="epsilon is too small for 10 columns of 100000 bins; use fewer bins"):
+        RandomizedResponse(1.0, 100_000).count_words(10)
+    kept, other = RandomizedResponse(1.0, 1000).count_words(10)
+    assert 1 <= kept / other <= exp(0.1)
+
+
+def test_a_choice_of_places_would_undo_it() -> None:
+    with pytest.raises(IncompatibleRecipe, match="protects values, but the choice of places would show"):
+        Then(TopK(0.5), RandomizedResponse(2.0, 4))

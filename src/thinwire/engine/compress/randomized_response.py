@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
+from thinwire.base.errors import BadParameter
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise
 from thinwire.engine.compress.message import Array, blocks, message_values
 from thinwire.engine.compress.parameters import require_number, require_size
@@ -43,8 +44,13 @@ class RandomizedResponse(Compressor):
 
     def count_words(self, columns: int) -> tuple[int, int]:
         """Of 2^32 words: how many leave a code as it is, and how many make it one certain other code."""
-        other = floor(_WORDS / (exp(min(self.epsilon / columns, _MOST_EXPONENT)) + self.bins)) + 1
-        return _WORDS - self.bins * other, other
+        share = self.epsilon / columns
+        other = floor(_WORDS / (exp(min(share, _MOST_EXPONENT)) + self.bins)) + 1
+        kept = _WORDS - self.bins * other
+        if kept < other:
+            says = f"is too small for {columns} columns of {self.bins} bins; use fewer bins, or a larger epsilon"
+            raise BadParameter.about(self, "epsilon", says)
+        return kept, other
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> UniformGrid:
         message = message_values(x)

@@ -52,7 +52,7 @@ class Then(_TwoParts):
                 f"Then: {type(self.second).__name__} chooses values again; put a quantiser second, as in "
                 "Then(TopK(0.05), Uniform(4)), or give the first a smaller fraction"
             )
-        if self.second.promise is Promise.UNBIASED:
+        if self.second.promise is Promise.UNBIASED or self.second.protects_alone:
             raise IncompatibleRecipe(
                 f"Then: {type(self.second).__name__} protects values, but the choice of places would show "
                 "through; use it alone"

@@ -370,7 +370,7 @@ class LabelEnd(ProtocolEnd):
         if not self._tracked or rows.which is not HeldOut.VALIDATION:
             return receive_held_out(self._context, kind, rows, widths, round)
         symbols = receive_held_out_symbols(self._context, kind, rows, widths, round)
-        tracked = {party: self._tracked[party].incoming(one) for party, one in symbols.items()}
+        tracked = {party: self._tracked[party].incoming(one, party) for party, one in symbols.items()}
         return [rows.expand(self._context, party, h) for party, h in tracked.items()] or None
 
     def _receive_bodies(self, kind: Kind, round: Round) -> dict[PartyName, bytes | memoryview]:

@@ -150,11 +150,11 @@ class TrackedEmbeddings:
         table += symbols.to_tensor()
         return symbols
 
-    def incoming(self, symbols: Symbols) -> Tensor:
+    def incoming(self, symbols: Symbols, sender: PartyName) -> Tensor:
         table = self._open(symbols.shape)
         table += symbols.to_tensor().float()
         if not bool(torch.isfinite(table).all()):
-            raise Malformed("embeddings of validation rows leave the range of float32")
+            raise Malformed(f"{sender!r} sent embeddings of validation rows that leave the range of float32")
         return table.clone()
 
     def _open(self, shape: Sequence[int]) -> Tensor:

@@ -112,7 +112,9 @@ class StepController:
         if self._seen.batches:
             self._decide_worth()
             self._seen.worse = self._seen.worse + 1 if is_best is False else 0
-            if self._stands_still() or self._seen.level < int(self._levels * min(1.0, share / _COARSE_SHARE)):
+            if self._stands_still():
+                self._refine(done)
+            while self._seen.level < int(self._levels * min(1.0, share / _COARSE_SHARE)):
                 self._refine(done)
             self._back_off(done)
             self._seen.total, self._seen.batches = 0.0, 0
