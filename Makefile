@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # Bytecode is kept whatever the environment says: without it each of the tests' processes compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
+# One more than there are cores: tests wait for the processes that they start.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
 .PHONY: install test check demo bench coverage docs dist screenshots test-browser test-link test-data test-dist test-faults test-long soak clean
 
@@ -17,7 +19,7 @@ $(READY): pyproject.toml constraints/cpu.txt
 	touch $(READY)
 
 test: $(READY)
-	$(BIN)/pytest -n auto --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long"
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long"
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -31,7 +33,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/suite.py
 
 coverage: $(READY)
-	$(BIN)/pytest -n auto --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long" --cov --cov-report=term
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long" --cov --cov-report=term
 
 # Each needs more than Python, or minutes; pytest's exit code 5 means that there is no such test yet.
 test-browser test-link test-data test-dist test-long: test-%: $(READY)
