@@ -86,7 +86,7 @@ _CODES: dict[str, Choices] = {
 
 METHODS: dict[str, Method] = {
     "svfl": Method(lambda *_: plan_rounds(tw.methods.svfl())),
-    "thin": Method(plan_thin, lambda _: {"up_step": (2.0, 1.0), "down_step": (8.0, 2.0), "reuse": (8, 1)}),
+    "thin": Method(plan_thin, lambda _: {"up_step": (2.0, 1.0), "down_step": (8.0, 2.0), "reuse": (1, 4)}),
     "once": Method(plan_once, lambda task: {**_CODES[task.codes.encoder], "top": task.codes.tops}),
     "celu": Method(
         lambda _, own, __: plan_rounds(tw.methods.celu(own["capacity"], own["reuse"], own["xi_degrees"])),

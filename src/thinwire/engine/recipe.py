@@ -117,8 +117,8 @@ class Recipe:
             )
         if not isinstance(self.schedule, CachedSteps) or self.schedule.reuse == 1:
             raise IncompatibleRecipe(
-                "on_outage='continue' learns from cached exchanges while a party is away; use celu or thin, "
-                "or on_outage='wait'"
+                "on_outage='continue' learns from cached exchanges while a party is away; use celu, or thin with a "
+                "higher reuse, or on_outage='wait'"
             )
 
     def _check_feedback(self) -> None:

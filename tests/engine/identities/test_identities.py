@@ -35,9 +35,10 @@ EVERY: dict[str, tw.Recipe] = {
     "celu random": celu(4, 4, sampling="random"),
     "pbm": pbm(16, 0.25),
     "thin": thin(),
-    "thin overlap": thin(overlap=True),
+    "thin cached": thin(reuse=8),
+    "thin overlap": thin(reuse=8, overlap=True),
     "celu ahead": celu(4, 4, overlap="ahead"),
-    "thin ahead": thin(overlap="ahead"),
+    "thin ahead": thin(reuse=8, overlap="ahead"),
 }
 SECRET = bytes(range(32))
 

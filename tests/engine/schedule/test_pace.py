@@ -191,7 +191,7 @@ def wide(rank: int) -> tw.Job:
     return tw.Job(
         [tw.FeatureParty("bank", x, bottom)],
         tw.LabelParty("shop", (x.sum(dim=1) > 0).long(), torch.nn.Linear(128, 2)),
-        thin(),
+        thin(reuse=8),
         tw.SGD(lr=0.1),
         batch_size=5000,
         epochs=4,

@@ -82,7 +82,7 @@ RECIPES: dict[str, tuple[tw.Recipe, list[str]]] = {
     "cvfl steps": (tw.methods.cvfl(TopK(0.5), local_steps=3), ["up", "when"]),
     "efvfl": (tw.methods.efvfl(TopK(0.5), labels="private", warm_start=True), ["up"]),
     "celu": (tw.methods.celu(3, 3), ["when"]),
-    "thin": (tw.methods.thin(), ["up", "down", "when"]),
+    "thin": (tw.methods.thin(reuse=8), ["up", "down", "when"]),
     "ahead": (tw.methods.celu(1, 1, overlap="ahead"), ["when"]),
     "defended": (replace(tw.methods.svfl(), defence=MaxNorm()), ["defence"]),
 }
