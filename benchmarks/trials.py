@@ -60,7 +60,7 @@ def plan_rounds(recipe: Recipe) -> Plan:
 
 
 def plan_thin(_: Task, own: Settings, __: int) -> Plan:
-    return plan_rounds(tw.methods.thin(own["up_step"], own["down_step"], reuse=own["reuse"]))
+    return plan_rounds(tw.methods.thin(own["up_step"], own["down_step"]))
 
 
 _BLOCKS = 4  # in which `once` sends the rows
@@ -86,7 +86,7 @@ _CODES: dict[str, Choices] = {
 
 METHODS: dict[str, Method] = {
     "svfl": Method(lambda *_: plan_rounds(tw.methods.svfl())),
-    "thin": Method(plan_thin, lambda _: {"up_step": (2.0, 1.0), "down_step": (8.0, 2.0), "reuse": (1, 4)}),
+    "thin": Method(plan_thin, lambda _: {"up_step": (2.0, 1.0), "down_step": (8.0, 2.0)}),
     "once": Method(plan_once, lambda task: {**_CODES[task.codes.encoder], "top": task.codes.tops}),
     "celu": Method(
         lambda _, own, __: plan_rounds(tw.methods.celu(own["capacity"], own["reuse"], own["xi_degrees"])),

@@ -30,7 +30,7 @@ def test_cached_recipes_may_go_on(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("recipe", [svfl(), cvfl(TopK(0.1)), celu(3, 1), fedbcd(1)], ids=lambda recipe: recipe.name)
 def test_others_have_nothing_to_learn_from_meanwhile(recipe: Recipe) -> None:
-    message = "learns from cached exchanges while a party is away; use celu, or thin with a higher reuse, or on_outage='wait'"
+    message = "while a party is away; use celu, or thin with a higher reuse, or on_outage='wait'"
     with pytest.raises(IncompatibleRecipe, match=re.escape(message)):
         replace(recipe, on_outage="continue").check(2, "sum")
 
