@@ -98,9 +98,10 @@ def test_methods_are_ranked_by_the_model_that_they_deliver() -> None:
     assert lower == ["celu", "svfl"]  # of a loss the lower one is better
 
 
+@pytest.mark.long
 def test_two_methods_over_two_seeds(job: Path) -> None:
     arguments = ["--methods", "svfl,efvfl", "--seeds", "0,1", "--target", "accuracy=0.7", "--set", "job.epochs=6"]
-    shown = run("compare", job, *arguments, "--set", "link.latency_ms=10", "--json")
+    shown = run("compare", job, *arguments, "--set", "link.latency_ms=10", "--workers", "1", "--json")
     assert shown.returncode == 0, shown.stderr
     found = json.loads(shown.stdout)
     assert found["target"] == {"metric": "accuracy", "value": 0.7}

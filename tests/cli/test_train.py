@@ -300,7 +300,16 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(
     assert [event["round"] for event in events(folder)] == [0, 3, 6]
 
 
-@pytest.mark.parametrize("file", ["data.json", "job.toml", "private.json", "run.json", "events.jsonl"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "run.json",
+        *(
+            pytest.param(one, marks=pytest.mark.long)
+            for one in ("data.json", "job.toml", "private.json", "events.jsonl")
+        ),
+    ],
+)
 def test_a_run_killed_while_it_begins_begins_anew_by_resume_too(file: str, job: Path, tmp_path: Path) -> None:
     folder = tmp_path / "r"
     command: list[str | Path] = [THINWIRE, "train", job, "--out", folder, "--json"]

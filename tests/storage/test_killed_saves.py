@@ -33,7 +33,8 @@ def generation_in(folder: Path) -> int:
     return loaded.generation
 
 
-@pytest.mark.parametrize("before", [0, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 2, 3))])
+@pytest.mark.long
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
 def test_the_old_or_the_new_generation_loads(tmp_path: Path, before: int) -> None:
     private, checkpoints = opened(tmp_path / "start")
     for generation in range(1, before + 1):

@@ -131,8 +131,10 @@ def test_a_damaged_checkpoint_falls_back_one_generation(tmp_path: Path) -> None:
     assert [row["train"] for row in again.history] == [row["train"] for row in whole.history]
 
 
-@pytest.mark.parametrize("eval_every", [7, 100])  # in the round after a rest, and far from one
-@pytest.mark.parametrize("recipe", [thin(), thin(overlap="ahead"), celu(4, 4, overlap="ahead")])
+@pytest.mark.parametrize(
+    "eval_every", [7, pytest.param(100, marks=pytest.mark.long)]
+)  # right after a rest, and far from one
+@pytest.mark.parametrize("recipe", [thin(), celu(4, 4, overlap="ahead")])
 def test_ctrl_c_leaves_a_resumable_run(
     recipe: tw.Recipe, eval_every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,6 +521,7 @@ def test_surrogates_that_no_longer_agree_stop_the_run_and_name_the_stream(labels
             tw.train(made, [damage])
 
 
+@pytest.mark.long
 def test_a_compiled_model_trains_and_keeps_its_names(tmp_path: Path) -> None:
     made = job(thin(overlap="ahead"))
     for party in made.parties:

@@ -10,9 +10,11 @@ import thinwire as tw
 from thinwire.engine.methods import efvfl, svfl, thin
 
 
-@pytest.mark.parametrize("rows", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rows", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
-    "recipe", [svfl(), efvfl(tw.compress.TopK(0.1), labels="private"), thin()], ids=lambda r: r.name
+    "recipe",
+    [svfl(), efvfl(tw.compress.TopK(0.1), labels="private"), pytest.param(thin(), marks=pytest.mark.long)],
+    ids=lambda r: r.name,
 )
 def test_32_parties_and_many_rows_run(recipe: tw.Recipe, rows: int) -> None:
     rng = torch.Generator().manual_seed(0)

@@ -119,7 +119,7 @@ NOISE: dict[str, tuple[Any, str, Any, str]] = {
     "seeded": (Sealing, "noise", from_the_training_seed, "noise of bank follows from the seed"),
     "shared": (Sealing, "noise", same_for_all, "noise of bank and that of shop are alike"),
 }
-SHORT = ("half in one round", "none on test embeddings", "reused for a row", "seeded", "shared", "no noise")
+SHORT = ("half in one round", "none on test embeddings", "seeded", "shared")
 
 
 @pytest.mark.parametrize(

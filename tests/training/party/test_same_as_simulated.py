@@ -315,6 +315,7 @@ def test_another_seed_ends_in_another_state(tmp_path: Path) -> None:
     assert all(digests[0][name] != digests[1][name] for name in digests[0])
 
 
+@pytest.mark.faults
 def test_restarted_parties_compute_with_as_many_threads_as_before(tmp_path: Path) -> None:
     """Sums of floats depend on it, and peers hold what follows from the first ones."""
     place = made(tmp_path, Shape({"method": "svfl"}, job={"epochs": 40}))
@@ -373,6 +374,7 @@ class Slow(nn.Linear):
 """
 
 
+@pytest.mark.faults
 def test_killed_parties_return_to_the_same_best_model(tmp_path: Path) -> None:
     """kill -9 at two parties, anywhere between evaluations: the weights that all deliver are the simulator's."""
     shape = Shape(
