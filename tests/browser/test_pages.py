@@ -196,6 +196,37 @@ def test_a_report_of_a_table_is_read_wide_dark_and_on_a_phone(browser: Chromium,
     assert browser.complaints == []
 
 
+TIP = "document.querySelector('.tip')"
+FIRST_KEY = "document.querySelector('svg [data-key][role=button]')"
+SHOWN = "[...document.querySelector('svg [data-key][role=button]').closest('svg').querySelectorAll('[data-series]')]"
+SHOWN += ".filter((one) => getComputedStyle(one).display !== 'none').length"
+
+
+def test_a_chart_shows_values_under_the_pointer_and_hides_a_line(browser: Chromium, demo: Path) -> None:
+    browser.size(1280, 900)
+    browser.open((demo / "report.html").as_uri())
+    browser.script(f"{FIRST_KEY}.closest('svg').scrollIntoView()")
+    left, top, width, height = browser.script(
+        f"(({{left, top, width, height}}) => [left, top, width, height])"
+        f"({FIRST_KEY}.closest('svg').getBoundingClientRect())"
+    )
+    assert browser.script(f"{TIP}.hidden")
+    browser("Input.dispatchMouseEvent", type="mouseMoved", x=left + width / 2, y=top + height / 2)
+    browser.until(f"!{TIP}.hidden")
+    lines = browser.script(f"{TIP}.innerText").splitlines()
+    before = browser.script(SHOWN)
+    assert len(lines) == before + 1
+    name = browser.script(f"{FIRST_KEY}.dataset.key")
+    assert re.fullmatch(rf"{re.escape(name)}: [\d.]+( ± [\d.e-]+)?", lines[1])
+    browser.script(f"{FIRST_KEY}.focus()")
+    browser.press("Enter", 13)
+    assert browser.script(SHOWN) == before - 1
+    assert browser.script(f"{FIRST_KEY}.getAttribute('aria-pressed')") == "false"
+    browser.press("Enter", 13)
+    assert browser.script(SHOWN) == before
+    assert browser.complaints == []
+
+
 def test_a_comparison_is_read_wide_and_on_a_phone(browser: Chromium, demo: Path, tmp_path: Path) -> None:
     browser.size(1280, 900)
     browser.open((demo / "report.html").as_uri())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from thinwire.report.record import (
     RunRecord,
     SvflRound,
 )
+from thinwire.report.rendering import chart_script
 
 EVIL = '<script>alert("1")</script>'
 VOID = {"meta", "link", "br", "hr", "img", "input", "rect", "line", "circle", "polyline", "polygon", "path"}
@@ -194,3 +197,11 @@ def refers_outside(page: Page) -> list[str]:
 
 def folder_of(run_dir: Path) -> list[str]:
     return sorted(one.name for one in run_dir.iterdir())
+
+
+def assert_our_script_alone(html: str) -> None:
+    """One script, which the page's own policy names by its digest: nothing else would run."""
+    script = chart_script()
+    assert html.count("<script") == html.count(f"<script>{script}</script>") == 1
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in html

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import thinwire as tw
-from report.records import EVIL, Page, folder_of, made_up, refers_outside, small_job
+from report.records import EVIL, Page, assert_our_script_alone, folder_of, made_up, refers_outside, small_job
 from thinwire.base.errors import BadInput
 from thinwire.report.figures import curve_figures
 from thinwire.report.folder import find_runs, read_run, runs_in, write_report
@@ -32,7 +32,7 @@ def test_a_report_is_whole_html_and_needs_nothing_else(count: int) -> None:
     html = report_html([made_up(f"run{number}", number % 2, f"method{number // 2}") for number in range(count)])
     page = Page(html)
     assert refers_outside(page) == []
-    assert not page.named("script")
+    assert_our_script_alone(html)
     assert "@import" not in html
     assert "url(" not in html
     assert len(set(page.ids())) == len(page.ids()) or count > 1
@@ -42,8 +42,7 @@ def test_a_report_is_whole_html_and_needs_nothing_else(count: int) -> None:
 def test_text_of_a_run_is_text_wherever_it_stands() -> None:
     html = report_html([made_up(evil=EVIL), made_up("other", method="svfl", evil=EVIL)])
     page = Page(html)
-    assert not page.named("script")
-    assert "<script" not in html
+    assert_our_script_alone(html)
     assert EVIL in "".join(page.text)
     for _, attributes in page.tags:
         assert not any(name.startswith("on") for name in attributes)

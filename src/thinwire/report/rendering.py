@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +28,7 @@ from thinwire.report.folder import GENERATOR
 from thinwire.report.quality_figures import answer_figures, confusion_rows, quality_tables, quality_tiles
 from thinwire.report.record import Quality, RunRecord
 from thinwire.report.summary import RunGroup, comparison, group_runs, on_what, sentence, tabulate_coefficients, tiles
+from thinwire.report.warnings import list_warnings
 
 _OBSERVERS = {
     "label_party": "the label party alone",
@@ -99,6 +102,20 @@ def page_style() -> str:
 
 
 @cache
+def chart_script() -> str:
+    """Of every page: values under the pointer, keys that hide a line."""
+    return files("thinwire.report.svg").joinpath("charts.js").read_text(encoding="utf-8")
+
+
+@cache
+def _policy() -> str:
+    """A page runs our own script and nothing else, and asks nobody for anything."""
+    digest = b64encode(hashlib.sha256(chart_script().encode()).digest()).decode()
+    allowed = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'
+
+
+@cache
 def _report_style() -> str:
     return files("thinwire.report").joinpath("templates/report.css").read_text(encoding="utf-8")
 
@@ -107,10 +124,12 @@ def render_page(template: str | Template, title: str, values: Mapping[str, Any])
     """A template of ours, by name or as it is, in the frame and the style that all pages share."""
     body = jinja_environment().get_template(template).render(title=title, **values)
     head = (
-        f'<meta charset="utf-8">\n{GENERATOR}\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta charset="utf-8">\n{_policy()}\n{GENERATOR}\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>\n{page_style()}{_report_style()}</style>"
     )
-    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
+    script = f"<script>{chart_script()}</script>"
+    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n{script}\n</body>\n</html>\n'
 
 
 def report_html(runs: Sequence[RunRecord]) -> str:
@@ -145,6 +164,7 @@ def _told(group: RunGroup, several: bool) -> dict[str, Any]:
         "run": run,
         "about": run.about,
         "sentence": sentence(run),
+        "warnings": list_warnings(run),
         "tiles": tiles(run),
         "baselines": baseline_figure(run),
         "compared": describe_run_baselines(run),

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from thinwire.net.links.endpoint import is_own_host
 from thinwire.report.live.live_run import Board
 from thinwire.report.live.sections import page, sections
-from thinwire.report.rendering import page_style
+from thinwire.report.rendering import chart_script, page_style
 
 _SECONDS = 0.5  # between two looks
 _STILL_THERE = 30  # looks without news, after which a line says that we are
@@ -53,7 +53,7 @@ def dashboard_app(board: Board, host: str, closing: Callable[[], bool] = lambda:
         return Response(page_style() + _file("page.css"), media_type="text/css")
 
     async def script(_: Request) -> Response:
-        return Response(_file("page.js"), media_type="text/javascript")
+        return Response(chart_script() + _file("page.js"), media_type="text/javascript")
 
     return Starlette(
         routes=[Route("/", index), Route("/events", events), Route("/page.css", style), Route("/page.js", script)],

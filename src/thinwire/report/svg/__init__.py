@@ -1,1 +1,1 @@
-"""Charts and pages as text: inline SVG, no scripts, nothing from elsewhere."""
+"""Charts and pages as text: inline SVG, one small script that no chart needs, nothing from elsewhere."""

@@ -19,14 +19,14 @@ _DASHES = ("", "7 4", "2 3")
 _LETTER, _NARROW, _WIDE = 7.5, 4.4, 11.0  # pixels of letters of size 12, in a wide font
 
 
-def picture(title: str, width: float, height: float, parts: list[str], says: str = "") -> str:
+def picture(title: str, width: float, height: float, parts: list[str], says: str = "", x_name: str = "") -> str:
     """The whole picture as one element; `says` is read out where it cannot be seen."""
-    name = escape(title)
+    name, axis = escape(title), f' data-x="{escape(x_name)}"' if x_name else ""
     more = f"<desc>{escape(says)}</desc>" if says else ""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-            f'height="{height:g}" role="img" aria-label="{name}" font-family="sans-serif" font-size="12">',
+            f'height="{height:g}" role="img" aria-label="{name}"{axis} font-family="sans-serif" font-size="12">',
             f"<title>{name}</title>{more}",
             f'<rect class="paper" width="{width:g}" height="{height:g}" fill="#ffffff"/>',
             *parts,
@@ -153,9 +153,11 @@ def legend(
         place = top + 6 + row * _ROW
         if mark == "line":
             ends = f'x1="{column:.1f}" y1="{place:.1f}" x2="{column + sample:.1f}" y2="{place:.1f}"'
-            parts.append(f"<line {ends} {stroke(style)}/>")
+            drawn = f"<line {ends} {stroke(style)}/>"
         else:
-            parts.append(box(column, place - 6, 12, 12, style))
-        parts.append(text(column + sample + 6, place + 4, shown, strong=True))
+            drawn = box(column, place - 6, 12, 12, style)
+        named = text(column + sample + 6, place + 4, shown, strong=True)
+        area = f'<rect x="{column:.1f}" y="{place - 9:.1f}" width="{width - 14:.1f}" height="18" fill="none"/>'
+        parts.append(f'<g class="key" data-key="{escape(name)}" pointer-events="all">{area}{drawn}{named}</g>')
         column += width
     return parts, (row + 1) * _ROW if entries else 0

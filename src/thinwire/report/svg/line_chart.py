@@ -1,4 +1,7 @@
-"""Line charts as SVG text: lines with a band of one standard deviation; no scripts, no fonts of their own."""
+"""Line charts as SVG text: lines with a band of one standard deviation; no scripts, no fonts of their own.
+
+Each line carries its values, so that charts.js can show them under the pointer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import dropwhile
 
-from thinwire.base.format import short
+from thinwire.base.format import format_number, short
 from thinwire.report.svg.drawing import Axis, axis_over, cut, fill_style, heading, legend, picture, rule, stroke, text
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 18, 34, 52
@@ -72,12 +75,11 @@ class Chart:
         parts = [
             heading(_LEFT, title),
             *self._grid(x, y),
-            *(part for line in lines for part in self._band(line, x, y)),
-            *(self._path(line, x, y) for line in lines),
+            *(self._series(line, x, y) for line in lines),
             *self._target(y),
             *below,
         ]
-        return picture(self.title, self.size.width, self.size.height + height, parts, self._says())
+        return picture(self.title, self.size.width, self.size.height + height, parts, self._says(), self.x_name)
 
     def _says(self) -> str:
         """For those who hear it: where each line ends."""
@@ -150,6 +152,14 @@ class Chart:
         outline = " ".join(f"{a:.1f},{b:.1f}" for a, b in [*upper, *reversed(lower)])
         return [f'<polygon points="{outline}" {fill_style(line.style)} fill-opacity="0.13"/>']
 
+    def _series(self, line: Line, x: Axis, y: Axis) -> str:
+        """A line with its band and its values: pixels from the left and the top, x, y."""
+        values = ";".join(
+            f"{self._along(x, p.x):.0f},{self._down(y, p.y):.0f},{short(p.x)},{_format_value(p)}" for p in line.points
+        )
+        drawn = "".join([*self._band(line, x, y), self._path(line, x, y)])
+        return f'<g data-series="{escape(line.name)}" data-values="{escape(values)}">{drawn}</g>'
+
     def _path(self, line: Line, x: Axis, y: Axis) -> str:
         places = self._places(line, x, y)
         name = f"<title>{escape(line.name)}</title>"
@@ -176,6 +186,10 @@ class Chart:
     def _down(self, axis: Axis, value: float) -> float:
         place = min(1.0, max(0.0, axis.place(value)))
         return self.size.height - _BOTTOM - place * (self.size.height - _TOP - _BOTTOM)
+
+
+def _format_value(point: Point) -> str:
+    return format_number(point.y) + (f" ± {format_number(point.deviation)}" if point.deviation else "")
 
 
 def _thinned(points: Sequence[Point]) -> Sequence[Point]:

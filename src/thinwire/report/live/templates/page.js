@@ -23,6 +23,7 @@
       if (box) box.checked = checked;
     }
     toTheEnd(place);
+    charts.upgrade(place);
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   };
 
@@ -43,6 +44,7 @@
       old.className = fresh.className;
       old.replaceChildren(...fresh.childNodes);
       if (atEnd) old.scrollTop = old.scrollHeight;
+      charts.upgrade(old);
     }
   };
 
