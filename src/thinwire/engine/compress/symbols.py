@@ -84,11 +84,18 @@ def _same(a: Any, b: Any) -> bool:
 
 def codes_dtype(low: int, high: int) -> np.dtype[Any]:
     """The narrowest integer dtype that holds low to high."""
-    kinds = (np.uint8, np.uint16, np.uint32) if low >= 0 else (np.int8, np.int16, np.int32)
-    for kind in kinds:
-        if low >= np.iinfo(kind).min and high <= np.iinfo(kind).max:
-            return np.dtype(kind)
+    for dtype, least, most in _UNSIGNED if low >= 0 else _SIGNED:
+        if low >= least and high <= most:
+            return dtype
     return np.dtype(np.int64)
+
+
+def _list_ranges(*kinds: str) -> list[tuple[np.dtype[Any], int, int]]:
+    dtypes = [np.dtype(kind) for kind in kinds]
+    return [(dtype, int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)) for dtype in dtypes]
+
+
+_UNSIGNED, _SIGNED = _list_ranges("uint8", "uint16", "uint32"), _list_ranges("int8", "int16", "int32")
 
 
 def _tensor(values: Array, shape: tuple[int, ...]) -> Tensor:

@@ -11,6 +11,7 @@ as the gaps between them (Golomb, 1966; Rice, 1979): r low bits packed, the rest
 
 from __future__ import annotations
 
+from functools import cache
 from math import comb, log2
 
 import numpy as np
@@ -25,6 +26,7 @@ def bits_for(span: int) -> int:
     return max(1, span.bit_length())
 
 
+@cache
 def _parts(bits: int) -> list[tuple[int, int]]:
     """(offset, width) of each part of a b-bit integer."""
     widths = [8] * (bits // 8) + [width for width in (4, 2, 1) if bits & width]

@@ -50,6 +50,7 @@ _MOST_COLUMN_TABLE = 256  # symbols of a column
 _FEW_SYMBOLS = 64  # from so many on, tables of columns must be a small part of the packed size
 _SMALL_PART = 1 / 16
 _WORTH_ZSTD = 0.97  # fast: zstd must save this much over plain packing
+_LEAST_RUN = 8  # bytes beside the table of a range-coded array, at least
 _MOSTLY_ONE = 0.92  # fast: above this share of one value, listing the others is cheaper and smaller
 _SPAN_LIMIT = 2**32
 
@@ -65,6 +66,10 @@ class Coding(IntEnum):
     SPARSE = 5
     COLUMNS = 6
     PARENTS = 7
+
+
+# Of codings of the same size the first is written.
+_PREFERRED = (Coding.PACKED, Coding.UNARY, Coding.RANGE, Coding.ZSTD, Coding.COLUMNS, Coding.PARENTS)
 
 
 def check_effort(effort: str) -> None:
@@ -136,19 +141,21 @@ class _Plan:
 def _smallest(offsets: Array, span: int, width: int) -> tuple[Coding, bytes]:
     bits = bits_for(span)
     zstd = _zstd(offsets, span, _ZSTD.small)
+    packed = _Plan(pack_size(offsets.size, bits), lambda: pack(offsets, bits))
     plans = {
-        Coding.PACKED: _Plan(pack_size(offsets.size, bits), lambda: pack(offsets, bits)),
+        Coding.PACKED: packed,
         Coding.UNARY: _Plan(_unary_size(offsets), lambda: encode_unary(offsets)),
-        Coding.RANGE: _range(offsets, span),
         Coding.ZSTD: _Plan(len(zstd), lambda: zstd),
     }
+    if min(span + 1, MOST_TABLE // 2) + _LEAST_RUN < packed.size:  # a table alone is longer than many a short array
+        plans[Coding.RANGE] = _range(offsets, span)
     if _may_differ(plans[Coding.PACKED].size, offsets.size, span, width):
         plans[Coding.COLUMNS] = _columns(offsets, span, width)
         least = min(plan.size for plan in plans.values())
         forest = plan_parents(offsets.reshape(-1, width), plans[Coding.COLUMNS].size, least)
         if forest is not None:
             plans[Coding.PARENTS] = _Plan(forest.size, forest.write)
-    best = min(plans, key=lambda coding: plans[coding].size)
+    best = min(plans, key=lambda coding: (plans[coding].size, _PREFERRED.index(coding)))
     return best, plans[best].write()
 
 
