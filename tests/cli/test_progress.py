@@ -73,3 +73,14 @@ def test_a_line_that_moves_takes_no_name_for_markup() -> None:
         progress.note("[retention] stays")
     for text in ("[bold]bank[/nothing]", "below [retention]", "[retention] stays"):
         assert text in out.getvalue()
+
+
+def test_rate_and_time_left_follow_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((0.0, 5.0, 10.0))
+    monkeypatch.setattr("thinwire.report.progress.perf_counter", lambda: next(clock))
+    out = StringIO()
+    progress = RunProgress("thin", 40, Console(file=out, width=200))
+    for round in (0, 10, 20):
+        progress(event(round, []))
+    ends = [line.rpartition("down 1 B")[2] for line in out.getvalue().splitlines()]
+    assert ends == ["", ", 2/s, left 15 s", ", 2/s, left 10 s"]

@@ -65,8 +65,7 @@ class ProgressLine:
         self._done = done
         self._said = self._said if said is None else said
         if self._live is not None:
-            left = self._seconds_left()
-            ending = "" if left is None else f"left {format_seconds(left)}"
+            ending = self._describe_pace()
             task = self._bar.task_ids[0]
             self._bar.update(
                 task, description=self.name, completed=done, total=self.total, place=self._place(), left=ending
@@ -106,14 +105,23 @@ class ProgressLine:
     def _place(self) -> str:
         return f"{self._unit}{self._done}/{self.total}"
 
-    def _seconds_left(self) -> float | None:
+    def _describe_pace(self) -> str:
+        """So many a second and what that leaves, once something was done."""
+        seconds = self._measure_pace()
+        if seconds is None:
+            return ""
+        rate = f"{1 / seconds:.3g}/s, " if seconds > 0 else ""
+        return f"{rate}left {format_seconds(seconds * (self.total - self._done))}"
+
+    def _measure_pace(self) -> float | None:
+        """Seconds for one more, by all since the first."""
         now = perf_counter()
         if self._first is None:
             self._first = now, self._done
             return None
         began, first = self._first
         done = self._done - first
-        return (now - began) / done * (self.total - self._done) if done > 0 else None
+        return (now - began) / done if done > 0 else None
 
     def _lines(self) -> Group:
         from rich.console import Group
@@ -151,9 +159,8 @@ class RunProgress(ProgressLine):
             self._live.refresh()
 
     def _line(self) -> str:
-        left = self._seconds_left()
-        ending = "" if left is None else f", left {format_seconds(left)}"
-        return f"{self.name}: {self._place()}, {self._said}{ending}"
+        pace = self._describe_pace()
+        return f"{self.name}: {self._place()}, {self._said}{f', {pace}' if pace else ''}"
 
     def _note_pace(self, event: dict[str, Any]) -> None:
         parties = [mine for mine in event["diagnostics"].values() if isinstance(mine, dict)]
