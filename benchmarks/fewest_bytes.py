@@ -15,6 +15,9 @@ their ends. Everything is chosen on validation rows. The target of a data set is
 trial less half a point. Of every trial the evaluations are kept that were better than all before: they say at which
 round and after how many bytes any target was reached first.
 
+thin has no search: it takes svfl's settings and its own defaults, so that it stands for what a user gets who changes
+nothing but the method.
+
 `judge` trains with fresh seeds, once the svfl trials are there: the trial that reached the target with the fewest
 bytes, stopped as soon as its validation score is there, and the trial with the best score, to its end; where they are
 the same trial, one run is both. Only here are test rows looked at, by the delivered model. Scores on 500 bootstraps
@@ -168,7 +171,7 @@ def write_key(kind: str, task: str, method: str, settings: Settings) -> str:
 
 
 def tune(asked: argparse.Namespace, records: Records) -> None:
-    for name in asked.methods:
+    for name in (one for one in asked.methods if METHODS[one].settings_of is None):
         for task in asked.tasks:
             require_same_task(records, task)
             tune_cell(task, name, asked, records)
@@ -277,9 +280,14 @@ def write_judged_key(kind: str, task: str, name: str, trial: Record, target: flo
     return write_key(kind, task, name, {**trial["settings"], "target": target, "seed": seed})
 
 
+def list_trials(records: Records, task: str, name: str) -> list[Record]:
+    """Those that a method's settings are chosen from."""
+    return records.list(f"tune {task} {METHODS[name].settings_of or name} ")
+
+
 def list_runs(records: Records, task: str, name: str, target: float) -> list[tuple[str, Record]]:
     """The best trial, then the cheapest one to the target where that is another one."""
-    trials = records.list(f"tune {task} {name} ")
+    trials = list_trials(records, task, name)
     if not trials:
         return []
     best, cheapest = choose_best(trials), choose_cheapest(trials, target)
@@ -382,7 +390,7 @@ def read_judged(
         keys = (write_judged_key(kind, task, name, trial, target, seed) for seed in seeds)
         found[kind] = [run for key in keys for run in records.list(key) if run["key"] == key]
     best = found.get(_BEST, [])
-    reached = choose_cheapest(records.list(f"tune {task} {name} "), target) is not None
+    reached = choose_cheapest(list_trials(records, task, name), target) is not None
     return {_BEST: best, _CHEAPEST: found.get(_CHEAPEST, best if reached else [])}
 
 

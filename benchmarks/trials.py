@@ -39,6 +39,7 @@ class Method:
 
     plan: Callable[[Task, Settings, int], Plan]  # the number of training rows last
     list_choices: Callable[[Task], Choices] = lambda _: {}
+    settings_of: str | None = None  # a method whose settings it is judged with, without a search of its own
 
 
 _COMPRESSORS: dict[str, Callable[[float], Compressor]] = {
@@ -57,10 +58,6 @@ def build_compressor(text: str) -> Compressor:
 def plan_rounds(recipe: Recipe) -> Plan:
     """Rows that are only scored travel at 8 bits a value, whatever the method."""
     return Plan(replace(recipe, scoring=RowScale(8)))
-
-
-def plan_thin(_: Task, own: Settings, __: int) -> Plan:
-    return plan_rounds(tw.methods.thin(own["up_step"], own["down_step"]))
 
 
 _BLOCKS = 4  # in which `once` sends the rows
@@ -86,7 +83,7 @@ _CODES: dict[str, Choices] = {
 
 METHODS: dict[str, Method] = {
     "svfl": Method(lambda *_: plan_rounds(tw.methods.svfl())),
-    "thin": Method(plan_thin, lambda _: {"up_step": (2.0, 1.0), "down_step": (8.0, 2.0)}),
+    "thin": Method(lambda *_: plan_rounds(tw.methods.thin()), settings_of="svfl"),
     "once": Method(plan_once, lambda task: {**_CODES[task.codes.encoder], "top": task.codes.tops}),
     "celu": Method(
         lambda _, own, __: plan_rounds(tw.methods.celu(own["capacity"], own["reuse"], own["xi_degrees"])),

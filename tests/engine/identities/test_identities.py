@@ -35,10 +35,10 @@ EVERY: dict[str, tw.Recipe] = {
     "celu random": celu(4, 4, sampling="random"),
     "pbm": pbm(16, 0.25),
     "thin": thin(),
-    "thin cached": thin(reuse=8),
-    "thin overlap": thin(reuse=8, overlap=True),
+    "thin cached": thin(2.0, 8.0, reuse=8),
+    "thin overlap": thin(2.0, 8.0, reuse=8, overlap=True),
     "celu ahead": celu(4, 4, overlap="ahead"),
-    "thin ahead": thin(reuse=8, overlap="ahead"),
+    "thin ahead": thin(2.0, 8.0, reuse=8, overlap="ahead"),
 }
 SECRET = bytes(range(32))
 

@@ -151,7 +151,7 @@ def still(**settings: Any) -> tw.Job:
     label = tw.LabelParty("shop", (x.sum(dim=1) > 0).long(), torch.nn.Linear(16, 2))
     party = tw.FeatureParty("bank", x, torch.nn.Linear(3, 16))
     usual: dict[str, Any] = {"batch_size": 4, "epochs": 6, "eval_every": 8, "metrics": [], "diagnostics": False}
-    return tw.Job([party], label, thin(), tw.SGD(lr=1e-6), **usual | settings)
+    return tw.Job([party], label, thin(2.0, 8.0), tw.SGD(lr=1e-6), **usual | settings)
 
 
 def test_a_run_that_stands_still_gets_finer_at_every_party_and_resumes_so(
@@ -191,7 +191,7 @@ def wide(rank: int) -> tw.Job:
     return tw.Job(
         [tw.FeatureParty("bank", x, bottom)],
         tw.LabelParty("shop", (x.sum(dim=1) > 0).long(), torch.nn.Linear(128, 2)),
-        thin(reuse=8),
+        thin(2.0, 8.0, reuse=8),
         tw.SGD(lr=0.1),
         batch_size=5000,
         epochs=4,

@@ -1,19 +1,22 @@
-"""thin, our own: everything at once, with private labels and any number of parties; coarse at first, fine at last.
+"""thin, our own: everything at once, with private labels and any number of parties; two or three bits a value.
 
-    up:    error feedback with integers of `up_step` deviations, entropy-coded (about one bit a value); along the few
-           directions that rows vary in, and six times finer, where that takes fewer bits: wide embeddings
+    up:    error feedback with integers of `up_step` deviations, entropy-coded; along the few directions that rows
+           vary in, and six times finer, where that takes fewer bits: wide embeddings
     down:  derivatives as integers of `down_step` deviations, rounded at random so that they are right on average;
-           or along few directions, four times finer. That is noise: where it would leave a batch worth fewer than 64
-           rows, the step is halved until it does not
-    when:  one step an exchange; with a higher `reuse` cached steps with weights between exchanges, as CELU-VFL, as
-           many as it and the number of rows allow: fewer bytes still, and on several data sets a worse model. None
-           where messages are cheap already, half as many once the training loss rises; overlap="ahead" lets both
-           sides compute at once: the next embedding leaves before this one's answer is here
-    then:  whenever the loss of fresh batches or the validation score stands still, and by shares of the first half
-           of the run at the latest, steps half as large, down to `finest_step`, and half as many cached steps, down
-           to none: what is left is split learning with two or three bits a value
+           or along few directions, four times finer
+    when:  one step an exchange; overlap="ahead" lets both sides compute at once: the next embedding leaves before
+           this one's answer is here
     look:  at an evaluation only what has changed in the embeddings of validation rows travels, in steps of
            `evaluation_step` deviations (None: all of them, as `scoring` says)
+
+Fewer bytes still, and on several data sets a worse model:
+
+    coarse at first:  with steps above `finest_step` messages begin coarse. Whenever the loss of fresh batches or the
+                      validation score stands still, and by shares of the first half of the run at the latest, steps
+                      are halved, down to `finest_step`. Rounding down is noise: where it would leave a batch worth
+                      fewer than 64 rows, the step is halved until it does not
+    cached steps:     with a higher `reuse`, weighted as in CELU-VFL, as many as it and the number of rows allow;
+                      none where messages are cheap already, half as many once the training loss rises
 
 What makes it work: on mini-batches quantise rather than sparsify; error feedback matters up, unbiasedness down.
 """
@@ -36,8 +39,8 @@ _FINER_UP, _FINER_DOWN = 6, 4
 
 
 def thin(
-    up_step: float = 2.0,
-    down_step: float = 8.0,
+    up_step: float = 0.5,
+    down_step: float = 0.5,
     capacity: int = 5,
     reuse: int = 1,
     xi_degrees: float | None = 60.0,

@@ -56,8 +56,8 @@ class _Choice:
 
 
 _RANGES: dict[str, _Range | _Choice] = {
-    "up_step": _Range(1.0, 4.0, 0.5),
-    "down_step": _Range(2.0, 10.0, 1.0),
+    "up_step": _Range(0.5, 4.0, 0.5),
+    "down_step": _Range(0.5, 10.0, 0.5),
     "capacity": _Range(1, 10, 1),
     "reuse": _Range(1, 12, 1),
     "overlap": _Choice((False, True, "ahead")),
