@@ -191,8 +191,7 @@ def write_core(asked: CoreAnswers, path: Path, force: bool = False) -> WrittenCo
     )
     read_roster(build_text(path, tomllib.loads(text)))  # what is written can be read, and could run
     _save(path, text)
-    certs = f"thinwire certs certs {' '.join(f'--party {name}' for name in every)}"
-    return WrittenCore(path, list(asked.parties), asked.label_party, [certs, *begin])
+    return WrittenCore(path, list(asked.parties), asked.label_party, [f"thinwire kit {path.name}", *begin])
 
 
 def _share_top(template: Template) -> tuple[Sequence[str], dict[str, Any]]:
