@@ -1,4 +1,4 @@
-"""Kubernetes manifests by the published schemas, and as a party finds them; Slurm scripts with a stand-in for Slurm."""
+"""Kubernetes manifests by the published schemas, and as a party finds them; Slurm scripts beside a stand-in for it."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class IssuedCertificate:
 
 def ensure_authority(folder: Path) -> bool:
     """Makes the folder and an authority in it, unless there is one; says whether it did."""
-    with mapped_errors(folder):
+    with map_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with alone_in(folder):
         if not (folder / "revoked.txt").exists():
@@ -355,7 +355,7 @@ def _holds_authority(folder: Path) -> bool:
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Another command that changes this folder waits meanwhile."""
-    with mapped_errors(folder), open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+    with map_errors(folder), open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         flock(descriptor, LOCK_EX)
         yield
 
@@ -365,15 +365,15 @@ def replace_files(*contents: tuple[Path, bytes, int]) -> None:
     parts: dict[Path, Path] = {}
     with ExitStack() as last_first:
         for file, data, _ in reversed(contents):
-            last_first.enter_context(mapped_errors(file, f"its {len(data)} bytes"))
+            last_first.enter_context(map_errors(file, f"its {len(data)} bytes"))
             parts[file] = last_first.enter_context(stage_file(file))
         for file, data, mode in contents:
-            with mapped_errors(file, f"its {len(data)} bytes"), new_file(parts[file], mode) as descriptor:
+            with map_errors(file, f"its {len(data)} bytes"), new_file(parts[file], mode) as descriptor:
                 write_all(descriptor, [data])
 
 
 @contextmanager
-def mapped_errors(place: Path, what: str = "it") -> Iterator[None]:
+def map_errors(place: Path, what: str = "it") -> Iterator[None]:
     """What the system refuses, as BadCertificate."""
     try:
         yield

@@ -33,7 +33,7 @@ from thinwire.net.pki.authority import (
     ensure_authority,
     find_issued,
     list_certificates,
-    mapped_errors,
+    map_errors,
     replace_files,
     require_distinct,
 )
@@ -80,7 +80,7 @@ def write_request(folder: Path, name: PartyName, hosts: Sequence[str] = ()) -> t
     """
     require_party_name(name)
     names = [x509.DNSName(name), *(build_general_name(host) for host in dict.fromkeys(hosts) if host != name)]
-    with mapped_errors(folder):
+    with map_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with alone_in(folder):
         files = CertificateFiles.in_folder(folder, name)
