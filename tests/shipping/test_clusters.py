@@ -1,4 +1,4 @@
-"""Kubernetes manifests by the published schemas, and as a party finds them; Slurm scripts beside a stand-in for it."""
+"""Kubernetes manifests by the published schemas, and as a party finds them; Slurm scripts with a stand-in for it."""
 
 from __future__ import annotations
 
@@ -192,3 +192,10 @@ def test_slurm_waits_for_the_checkpoint_when_time_is_up(tmp_path: Path) -> None:
     ending = "while true; do sleep 0.05; done"
     code, requeued, _ = run_script(tmp_path, "party.sbatch", ending, stop=True, PARTY="imaging")
     assert (code, requeued) == (130, ["requeue 7"])
+
+
+def test_slurm_scores_one_shard_a_task(tmp_path: Path) -> None:
+    given = {"RUN": "runs/job-1", "OUT": "scores.parquet", "SLURM_ARRAY_TASK_ID": "3"}
+    _, _, command = run_script(tmp_path, "predict.sbatch", "exit 0", **given)
+    assert command == "predict runs/job-1 --out scores.parquet --shard 3/16 --resume\n"
+    assert "#SBATCH --array=1-16\n" in (ROOT / "deploy" / "slurm" / "predict.sbatch").read_text()
