@@ -90,17 +90,19 @@ def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, An
 
     keys = [key.replace(".", ".\n") for key in kept["points"][0]["settings"]]
     title = f"{describe_ranking(metric, target)}; means and deviations over seeds"
-    pruned = ["pruned\nat epoch"] if any(point["pruned"] for point in kept["points"]) else []
-    table = build_table(title, [*keys, *pruned], list_headings(metric, target is not None), pruned)
+    table = build_table(title, keys, list_headings(metric, target is not None))
     for point in kept["points"]:
-        settings = [format_setting(value) for value in point["settings"].values()]
-        table.add_row(*settings, *(_format_epochs(point) for _ in pruned), *format_point(point, target is not None))
+        rounds, *others = format_point(point, target is not None)
+        settings = map(format_setting, point["settings"].values())
+        table.add_row(*settings, _format_rounds(point, rounds), *others)
     print_plain(table)
     typer.echo(f"  runs: {folder}, their figures: {folder / TABLE}")
     typer.echo(f"  report: {kept['report']}")
 
 
-def _format_epochs(point: dict[str, Any]) -> str:
-    """At which its runs were pruned, by seed."""
-    found = [(f"{one['epoch']:.3g}", one["seed"]) for one in point["pruned"]]
-    return ", ".join(epoch if seed is None else f"{epoch} (seed {seed})" for epoch, seed in found) or "-"
+def _format_rounds(point: dict[str, Any], rounds: str) -> str:
+    """With what was pruned in lines below: narrow, since a terminal has 80 columns."""
+    lines = [] if point["pruned"] and not point["runs"] else [rounds]
+    for one in point["pruned"]:
+        lines += ["pruned", *([] if one["seed"] is None else [f"seed {one['seed']}"]), f"epoch {one['epoch']:.3g}"]
+    return "\n".join(lines)

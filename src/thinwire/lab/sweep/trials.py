@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,8 +181,11 @@ def sweep(
     found: dict[Trial, TrialResult] = {}
     folders = [str(Path(out).resolve() / trial.folder) for trial in trials]
     compared = tuple(folders) if prune else ()
-    items = [(trial, folder, compared) for trial, folder in zip(trials, folders, strict=True)]
-    for _, one in run_each(_made, items, workers, executor):
+    # A worker of a cluster began in a folder of its own.
+    placed = {replace(trial, job=str(Path(trial.job).resolve())): trial for trial in trials}
+    items = [(trial, folder, compared) for trial, folder in zip(placed, folders, strict=True)]
+    for _, ended in run_each(_made, items, workers, executor):
+        one = replace(ended, trial=placed[ended.trial])
         found[one.trial] = one
         if on_done is not None:
             on_done(one)
