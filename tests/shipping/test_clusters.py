@@ -196,6 +196,6 @@ def test_slurm_waits_for_the_checkpoint_when_time_is_up(tmp_path: Path) -> None:
 
 def test_slurm_scores_one_shard_a_task(tmp_path: Path) -> None:
     given = {"RUN": "runs/job-1", "OUT": "scores.parquet", "SLURM_ARRAY_TASK_ID": "3"}
-    _, _, command = run_script(tmp_path, "predict.sbatch", "exit 0", **given)
+    _, _, command = run_script(tmp_path, "predict.sbatch", "exit 0", False, **given)
     assert command == "predict runs/job-1 --out scores.parquet --shard 3/16 --resume\n"
     assert "#SBATCH --array=1-16\n" in (ROOT / "deploy" / "slurm" / "predict.sbatch").read_text()

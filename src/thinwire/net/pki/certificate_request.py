@@ -151,17 +151,18 @@ def sign_request(
     ensure_authority(folder)
     with alone_in(folder):
         require_signable(folder, asked, hosts)
+        other = _find_other_key(folder / f"{asked.name}.key", asked)
         certificate = Signer(folder).sign(asked.name, hosts, days, asked.key)
         request = (folder / f"{asked.name}.csr", asked.pem, 0o644)
         replace_files(request, (folder / f"{asked.name}.pem", public_pem(certificate), 0o644))
-        _drop_other_key(folder / f"{asked.name}.key", asked)
+        if other is not None:
+            other.unlink()
     return find_issued(folder, asked.name)
 
 
-def _drop_other_key(file: Path, asked: CertificateRequest) -> None:
+def _find_other_key(file: Path, asked: CertificateRequest) -> Path | None:
     """Of a certificate that was made here, and is revoked or expired: beside the new one it would be a wrong pair."""
-    if file.exists() and read_key(file).public_key() != asked.key:
-        file.unlink()
+    return file if file.exists() and read_key(file).public_key() != asked.key else None
 
 
 def _require_same_key(one: IssuedCertificate, asked: CertificateRequest) -> None:
