@@ -67,10 +67,12 @@ def test_every_option_is_explained_by_a_sentence(name: str) -> None:
         ("thinwire init --template ", read_options()["init"]["template"]["one_of"]),
         ("thinwire export run --to o", ["onnx"]),
         ("thinwire party job.toml --name ", ["bank", "shop", "clinic"]),
+        ("thinwire certs certs --sign ba", ["bank.csr"]),
     ],
 )
 def test_values_complete(line: str, offered: list[str] | None, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(JOB)
+    (tmp_path / "bank.csr").touch()
     found = complete(line, tmp_path)
     if offered is None:
         from thinwire.lab.papers.experiment import find_experiments

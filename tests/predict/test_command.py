@@ -63,6 +63,12 @@ def test_in_one_process(here: Command, tmp_path: Path) -> None:
     assert named.returncode == 0, named.stderr
     assert ids_of(tmp_path / "named.csv") == [every[8], every[2]]
     assert torch.equal(scores(tmp_path / "named.csv"), run.outputs.format_scores(outputs)[[8, 2]])
+    for number in (3, 1, 2):
+        words = ("predict", folder, "--out", "joined.csv", "--shard", f"{number}/3", "--resume")
+        part = here(*words, folder=tmp_path)
+        assert part.returncode == 0, part.stderr
+    assert "(shard 2/3 was the last one, and all are joined)" in part.stdout
+    assert (tmp_path / "joined.csv").read_bytes() == (tmp_path / "scores.csv").read_bytes()
 
 
 def test_between_organisations_after_a_training_between_organisations(
@@ -82,6 +88,11 @@ def test_between_organisations_after_a_training_between_organisations(
     assert told["bank"]["questions"] == told["shop"]["questions"] == 1
     sent = sum(told[name]["bytes"] for name in place.feature_parties)
     assert told[LABEL_PARTY]["bytes"] == sent > 0
+    for number in (2, 1):
+        joined = tmp_path / "joined.parquet"
+        part = together(place, joined, capsys, {LABEL_PARTY: {"shard": f"{number}/2"}})[LABEL_PARTY]
+        assert part["missing_shards"] == ([1] if number == 2 else [])
+    assert pyarrow.parquet.read_table(joined).equals(pyarrow.parquet.read_table(out))
 
 
 def together(
@@ -203,6 +214,7 @@ def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_p
         ([tmp_path / "nothing", "--out", "s.csv"], "is no folder of a run"),
         ([folder, "--out", "s.txt"], ".csv or .parquet"),
         ([folder, "--out", "s.csv", "--rows", "99"], "there are 16 rows"),
+        ([folder, "--out", "s.csv", "--shard", "17"], "write which of how many"),
         ([folder, "--out", "s.csv", "--table", "tests"], "test, training or all"),
         ([folder, "--out", "s.csv", "--features", "bank"], "write PARTY=FILE"),
         ([folder, "--out", "s.csv", "--features", f"bank={bad}"], "shop is missing"),

@@ -17,7 +17,7 @@ from thinwire.engine.models.losses import Outputs
 from thinwire.job.row_selection import IdTable
 from thinwire.predict.charges import format_ranges, parse_ranges
 from thinwire.predict.rows import parse_row_numbers
-from thinwire.predict.score_file import ScoreTask, write_scores
+from thinwire.predict.score_file import ScoreTask, Shard, write_scores
 from thinwire.predict.scoring import ScoreFormat
 
 BLOCK, ROWS = 100, 1050
@@ -157,3 +157,56 @@ def test_row_numbers_and_ranges() -> None:
 @pytest.mark.parametrize("rows", [[0], [0, 1, 2], [5, 3, 4, 9], [7, 7, 8]])
 def test_ranges_are_written_and_read(rows: list[int]) -> None:
     assert np.concatenate(parse_ranges(format_ranges(np.array(rows)))).tolist() == rows
+
+
+def write_shard(out: Path, shard: str, task: ScoreTask, blocks: int = 99) -> dict[str, object]:
+    return write_scores(out, task, Scoring(blocks), lambda *_: None, resume=True, shard=Shard.parse(shard))
+
+
+@pytest.mark.parametrize("count", [1, 3, 10, 50, ROWS])
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_shards_in_any_order_become_the_file_of_one_process(count: int, ending: str, tmp_path: Path) -> None:
+    whole, out = tmp_path / f"whole{ending}", tmp_path / f"scores{ending}"
+    write_scores(whole, asked(), Scoring(99), lambda *_: None, resume=False)
+    order = np.random.default_rng(0).permutation(count) + 1
+    for number in order.tolist()[: 12 if count > 50 else None]:
+        told = write_shard(out, f"{number}/{count}", asked())
+    if count > 50:  # a row each: enough of them to see that none is empty
+        assert told["rows"] == 1
+        return
+    assert told["missing_shards"] == []
+    assert read(out) == read(whole)
+    if ending == ".csv" or count <= ROWS // BLOCK:
+        assert out.read_bytes() == whole.read_bytes()
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([out.name, whole.name])
+
+
+def test_a_killed_shard_goes_on_and_finished_ones_are_kept(tmp_path: Path) -> None:
+    out = tmp_path / "scores.parquet"
+    assert write_shard(out, "2/3", asked())["missing_shards"] == [1, 3]
+    kept = Shard(2, 3).find_file(out).stat()
+    with pytest.raises(KeyboardInterrupt):
+        write_shard(out, "1/3", asked(), blocks=2)
+    again = write_shard(out, "1/3", asked())
+    assert (again["resumed_at"], again["missing_shards"]) == (2 * BLOCK, [3])
+    done = write_shard(out, "2/3", asked(), blocks=0)  # asks for nothing
+    assert done["resumed_at"] == done["rows"]
+    assert Shard(2, 3).find_file(out).stat() == kept
+    assert write_shard(out, "3/3", asked())["out"] == str(out)
+
+
+def test_shards_of_two_predictions_are_not_joined(tmp_path: Path) -> None:
+    out = tmp_path / "scores.csv"
+    write_shard(out, "1/2", asked())
+    with pytest.raises(BadInput, match=r"00001-of-00002\.parquet is of another prediction"):
+        write_shard(out, "2/2", asked(model="other"))
+    assert not out.exists()
+    Shard(1, 2).find_file(out).write_bytes(b"PAR1")
+    with pytest.raises(BadInput, match="is no shard that can be read; remove it"):
+        write_shard(out, "1/2", asked())
+
+
+@pytest.mark.parametrize("text", ["3", "0/4", "5/4", "1/0", "a/b", "1/2/3", "-1/4", "1/2000"])
+def test_a_shard_that_there_is_not(text: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="--shard"):
+        write_shard(tmp_path / "scores.csv", text, asked())

@@ -31,6 +31,7 @@ from thinwire.cli.export import export
 from thinwire.cli.forget import forget
 from thinwire.cli.init import init
 from thinwire.cli.key import key
+from thinwire.cli.kit import kit
 from thinwire.cli.logs import logs
 from thinwire.cli.options import describe_parameters
 from thinwire.cli.party import party
@@ -60,7 +61,7 @@ app = typer.Typer(
 _MOVED = {"bench": "suite.py", "load-test": "load_test.py URL"}
 PANELS = {
     "Start": (demo, init, check, train, predict),
-    "Run across organisations": (certs, doctor, align, party, status, logs, abort, serve),
+    "Run across organisations": (kit, certs, doctor, align, party, status, logs, abort, serve),
     "Look and judge": (report, dashboard, compare, diagnose, audit, privacy),
     "Research": (sweep, tune, reproduce, methods, compressors),
     "Housekeeping": (export, clean, forget, key, schema, explain),

@@ -157,7 +157,7 @@ def _print(rows: list[dict[str, Any]], aim: dict[str, Any] | None, metric: str, 
 def format_point(row: dict[str, Any], has_target: bool) -> list[str]:
     """Cells below `list_headings`: of runs that differ in the seed alone."""
     if not row["runs"]:
-        return ["failed"]
+        return ["pruned" if row.get("pruned") else "failed"]
     return [
         *([f"{row['reached']}/{len(row['runs'])}"] if has_target else []),
         _format_cell(row, "rounds", lambda value: f"{value:.0f}"),

@@ -98,10 +98,19 @@ def complete_experiments(incomplete: str) -> list[str]:
     return sorted({path.stem for folder in folders for path in folder.glob(f"{incomplete}*.toml")})
 
 
+def complete_requests(incomplete: str) -> list[str]:
+    """Requests for certificates, and folders that may hold them."""
+    found = Path().glob(f"{incomplete}*")
+    return sorted(
+        f"{path}/" if path.is_dir() else str(path) for path in found if path.is_dir() or path.suffix == ".csr"
+    )
+
+
 _COMPLETIONS: dict[str, Callable[..., list[str]]] = {
     "parties": complete_parties,
     "experiments": complete_experiments,
     "codes": complete_codes,
+    "requests": complete_requests,
 }
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from thinwire.job.row_selection import IdTable, UnmatchedRows
     from thinwire.predict.party_models import RunSource
     from thinwire.predict.run import TrainedRun
+    from thinwire.predict.score_file import Shard
 
 
 def predict(
@@ -29,6 +30,7 @@ def predict(
     *,
     rows: str | None = None,
     only: Path | None = None,
+    shard: str | None = None,
     table: str | None = None,
     features: list[str] = [],
     ids: list[str] = [],
@@ -40,14 +42,15 @@ def predict(
     as_json: bool = False,
 ) -> None:
     """Score rows together with a run's models; over the network no party shows its features."""
-    which = parse_table(table, features)
+    which, choice = parse_table(table, features), RowChoice(rows, only, shard)
+    choice.parse_shard()  # what is wrong with it is said before anything is read
     began = monotonic()
     if name is None:
         if settings:
             raise BadInput("--set is for --name: a run in one process is asked as it was trained")
         files_here = _parse_files("--features", features), _parse_files("--ids", ids)
         place = _require_out(out, resume)
-        found = _score_here(_load_whole(source, code), place, RowChoice(rows, only), which, *files_here, resume)
+        found = _score_here(_load_whole(source, code), place, choice, which, *files_here, resume)
     else:
         from thinwire.predict.party_models import find_run
 
@@ -56,19 +59,29 @@ def predict(
         party.folder()  # what is wrong here or with --out is said before anybody is asked, or met for an alignment
         if party.own.is_label_party:
             place = _require_out(out, resume)
-            found = _ask(open_half(party, files, yes), place, RowChoice(rows, only), resume)
+            found = _ask(open_half(party, files, yes), place, choice, resume)
         else:
-            if (out, rows, only) != (None, None, None):
+            if (out, rows, only, shard) != (None, None, None, None):
                 whose = party.own.label_party
-                raise BadInput(f"--out, --rows and --only are for the label party, {whose!r}: scores come out there")
+                options = "--out, --rows, --only and --shard"
+                raise BadInput(f"{options} are for the label party, {whose!r}: scores come out there")
             found = _answer(open_half(party, files, yes))
     found["seconds"] = monotonic() - began
     took = format_seconds(found["seconds"])
     if "out" in found:
-        line = f"{found['rows']} rows in {took}: {found['out']}"
+        line = f"{found['rows']} rows in {took}: {found['out']}{_format_shards(found)}"
     else:
         line = f"{found['party']}: {found['questions']} questions answered in {took}"
     print_result(found, as_json, [line])
+
+
+def _format_shards(found: Mapping[str, Any]) -> str:
+    if "shard" not in found:
+        return ""
+    missing = found["missing_shards"]
+    if not missing:
+        return f" (shard {found['shard']} was the last one, and all are joined)"
+    return f" (shard {found['shard']}; still missing: {', '.join(map(str, missing))})"
 
 
 def _load_whole(source: Path, code: Sequence[str]) -> TrainedRun:
@@ -102,6 +115,7 @@ def _score_here(
             lambda rest: run.score_rows(held.tables, rest, held.counted, held.owners),
             progress.count,
             resume,
+            rows.parse_shard(),
         )
     return {**found, "unmatched": unmatched}
 
@@ -139,10 +153,16 @@ def _parse_files(option: str, given: Sequence[str]) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class RowChoice:
-    """Which rows of the table: all, by number, or by id."""
+    """Which rows of the table: all, by number, or by id; and which shard of them."""
 
     numbers: str | None
     only: Path | None
+    shard: str | None = None
+
+    def parse_shard(self) -> Shard | None:
+        from thinwire.predict.score_file import Shard
+
+        return None if self.shard is None else Shard.parse(self.shard)
 
     def select(self, count: int, ids: IdTable | None) -> Any:
         import numpy as np
@@ -189,7 +209,7 @@ def _ask(source: RunSource, out: Path, rows: RowChoice, resume: bool) -> dict[st
     try:
         with ProgressLine("rows", 0) as progress:
             score = partial(score_over_network, party, patience_seconds=own.network.wait_seconds)
-            found = write_scores(out, asked, score, progress.count, resume)
+            found = write_scores(out, asked, score, progress.count, resume, rows.parse_shard())
         party.wait_for_parties(own.network.wait_seconds)  # even where nothing was left: all hear of the end
         news = {"done": True}
     except ThinwireError as error:

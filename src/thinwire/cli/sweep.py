@@ -24,6 +24,7 @@ def sweep(
     seeds: str | None = None,
     workers: int = 2,
     executor: str = "processes",
+    prune: bool = False,
     out: Path | None = None,
     settings: list[str] = [],
     as_json: bool = False,
@@ -49,9 +50,13 @@ def sweep(
     load_job(job, trials[0].overrides)
     with within(str(job)):
         file = read_job_file(job, settings)
+    if prune and file.job.target is not None:
+        raise BadInput(
+            "--prune compares scores, and this job's runs are ranked by bytes to its target; leave one out"
+        )
     folder = out or Path("runs") / f"{job.stem}-sweep"
     try:
-        found = _run(grid, folder, workers, executor)
+        found = _run(grid, folder, workers, executor, prune)
     except KeyboardInterrupt:
         raise stop_with("stopped; the same command goes on, and keeps what is finished") from None
     metric = next(iter(file.job.metrics), "loss")
@@ -61,19 +66,23 @@ def sweep(
     exit_with_failures([error for point in kept["points"] for error in point["errors"]])
 
 
-def _run(grid: Grid, folder: Path, workers: int, executor: str) -> SweepResult:
+def _run(grid: Grid, folder: Path, workers: int, executor: str, prune: bool) -> SweepResult:
     from thinwire.lab.sweep import sweep as sweep_jobs
 
     with ProgressLine("runs", len(grid.trials())) as progress:
-        return sweep_jobs(grid, folder, workers, executor, lambda one: progress.advance(_format_trial(one)))
+        return sweep_jobs(grid, folder, workers, executor, lambda one: progress.advance(_format_trial(one)), prune)
 
 
 def _format_trial(one: TrialResult) -> str:
     if one.summary is None:
         return f"{one.trial.label}: {one.error or 'stopped'}"
+    before = " (finished before)" if one.kept else ""
+    if one.pruning is not None:
+        at, score = one.pruning["epoch"], f"{one.pruning['metric']} {one.pruning['value']:.4g}"
+        return f"{one.trial.label}: pruned at epoch {at:.3g}, {score}{before}"
     delivered = one.summary["delivered"]
     value = "none" if delivered["value"] is None else f"{delivered['value']:.4g}"
-    return f"{one.trial.label}: delivered {delivered['metric']} {value}{' (finished before)' if one.kept else ''}"
+    return f"{one.trial.label}: delivered {delivered['metric']} {value}{before}"
 
 
 def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, Any] | None) -> None:
@@ -83,7 +92,17 @@ def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, An
     title = f"{describe_ranking(metric, target)}; means and deviations over seeds"
     table = build_table(title, keys, list_headings(metric, target is not None))
     for point in kept["points"]:
-        table.add_row(*map(format_setting, point["settings"].values()), *format_point(point, target is not None))
+        rounds, *others = format_point(point, target is not None)
+        settings = map(format_setting, point["settings"].values())
+        table.add_row(*settings, _format_rounds(point, rounds), *others)
     print_plain(table)
     typer.echo(f"  runs: {folder}, their figures: {folder / TABLE}")
     typer.echo(f"  report: {kept['report']}")
+
+
+def _format_rounds(point: dict[str, Any], rounds: str) -> str:
+    """With what was pruned in lines below: narrow, since a terminal has 80 columns."""
+    lines = [] if point["pruned"] and not point["runs"] else [rounds]
+    for one in point["pruned"]:
+        lines += ["pruned", *([] if one["seed"] is None else [f"seed {one['seed']}"]), f"epoch {one['epoch']:.3g}"]
+    return "\n".join(lines)

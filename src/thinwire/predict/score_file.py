@@ -2,15 +2,20 @@
 
 Blocks lie in a folder beside it, `<name>.part`, each whole or not there; a resumed prediction goes on behind the last
 of them. The end is one pass over the blocks into a CSV or Parquet file, which then takes its name.
+
+Shards of one prediction are such files in `<name>.shards`, written by processes that know nothing of each other; the
+one that finds all of them there joins them, in the order of the rows.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fcntl import LOCK_EX, flock
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
@@ -31,8 +36,8 @@ from thinwire.predict.embedding_client import EmbeddingClient
 from thinwire.predict.errors import NoAnswer, PartyAway
 from thinwire.predict.party_models import ReadyModel
 from thinwire.predict.run import ASKED_AT_ONCE
-from thinwire.predict.scoring import ScoreFormat
-from thinwire.storage.atomic_file import map_write_errors, replace_file, stage_file
+from thinwire.predict.scoring import BLOCK, ScoreFormat
+from thinwire.storage.atomic_file import map_write_errors, open_descriptor, replace_file, stage_file
 from thinwire.storage.json_file import canonical_json
 
 
@@ -106,25 +111,30 @@ class ScoreFile:
             replace_file(self._block(self.done), content)
         self.done += 1
 
-    def finish(self) -> None:
+    def finish(self, metadata: dict[str, str] | None = None) -> None:
         """All blocks into one file, which then has its name; the blocks go."""
-        with map_write_errors(self.path), stage_file(self.path) as part:
-            self._gather(part, self.path.suffix.lower())
+        _gather([self._block(number) for number in range(self.done)], self.path, metadata)
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _gather(self, file: Path, suffix: str) -> None:
-        schema = pa.parquet.read_schema(self._block(0))
-        if suffix == ".csv":
-            options = pa.csv.WriteOptions(quoting_style="needed")
-            writer: Any = pa.csv.CSVWriter(file, schema, write_options=options)
-        else:
-            writer = pa.parquet.ParquetWriter(file, schema)
-        with writer:
-            for number in range(self.done):
-                writer.write_table(pa.parquet.read_table(self._block(number), use_threads=False))
 
     def _block(self, number: int) -> Path:
         return self._folder / f"{number:08d}.parquet"
+
+
+def _gather(sources: Sequence[Path], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """One file of them, in their order; a block of rows in memory at a time, and a block there where one was here."""
+    schema = pa.parquet.read_schema(sources[0]).with_metadata(metadata)
+    with map_write_errors(path), stage_file(path) as part:
+        if path.suffix.lower() == ".csv":
+            options = pa.csv.WriteOptions(quoting_style="needed")
+            writer: Any = pa.csv.CSVWriter(part, schema, write_options=options)
+        else:
+            writer = pa.parquet.ParquetWriter(part, schema)
+        with writer:
+            for source in sources:
+                with pa.parquet.ParquetFile(source) as held:
+                    for number in range(held.num_row_groups):
+                        block = held.read_row_group(number, use_threads=False)
+                        writer.write_table(block.replace_schema_metadata(metadata))
 
 
 Progress = Callable[[int, int], None]  # rows done, of how many
@@ -150,6 +160,11 @@ class ScoreTask:
             return sha256(self.rows.tobytes()).hexdigest()
         return sha256(b"".join(text.encode() + b"\0" for text in sorted(self.keys(self.rows)))).hexdigest()
 
+    def describe_order(self) -> str:
+        """Model and rows, in their order: what all shards of one prediction have in common."""
+        keys = "\0".join(map(str, self.keys(self.rows)))
+        return sha256(f"{self.model}\n{keys}".encode()).hexdigest()
+
     def keys(self, rows: npt.NDArray[np.int64]) -> list[Any]:
         """Ids, or row numbers where there are none."""
         return rows.tolist() if self.ids is None else [self.ids.ids[row] for row in rows.tolist()]
@@ -160,15 +175,79 @@ class ScoreTask:
         return self.rows[[key not in there for key in self.keys(self.rows)]] if there else self.rows
 
 
+@dataclass(frozen=True)
+class Shard:
+    """Part `number` of `count`, from 1: as many rows as the others have, give or take a block, in one piece."""
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        number, slash, count = text.partition("/")
+        if not slash or not (number.isdecimal() and count.isdecimal()) or len(text) > 12:
+            raise BadInput(f"--shard {text!r}: write which of how many, such as 3/16")
+        if not 1 <= int(number) <= int(count):
+            raise BadInput(f"--shard {text}: shards are numbered from 1/{count} to {count}/{count}")
+        return cls(int(number), int(count))
+
+    def select(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Bounds lie between blocks where there are enough of them: all shards then ask what one process would."""
+        if len(rows) < self.count:
+            raise BadInput(f"--shard {self.number}/{self.count}: there are {len(rows)} rows; use fewer shards")
+        step = next(size for size in (ASKED_AT_ONCE, BLOCK, 1) if size * self.count <= len(rows))
+        first, last = (len(rows) * k // self.count // step * step for k in (self.number - 1, self.number))
+        return rows[first : len(rows) if self.number == self.count else last]
+
+    def find_file(self, out: Path) -> Path:
+        return out.with_name(f"{out.name}.shards") / f"{self.number:05d}-of-{self.count:05d}.parquet"
+
+    def list_files(self, out: Path) -> list[Path]:
+        return [Shard(number, self.count).find_file(out) for number in range(1, self.count + 1)]
+
+
 def write_scores(
     out: Path,
     asked: ScoreTask,
     scored: Callable[[Tensor], Iterator[Tensor]],
     progress: Callable[[int, int], None],
     resume: bool,
+    shard: Shard | None = None,
 ) -> dict[str, Any]:
-    """Writes the file; `scored` gives outputs a question at a time for the rows that are still missing."""
-    file = ScoreFile(out, asked.heading(), resume)
+    """Writes the file; `scored` gives outputs a question at a time for the rows that are still missing.
+
+    A shard writes its own file alone, and joins all of them where it was the last.
+    """
+    if shard is None:
+        resumed_at = _write_rows(out, asked, asked.heading(), scored, progress, resume)
+        return {"rows": len(asked.rows), "resumed_at": resumed_at, "model": asked.model, "out": str(out)}
+    part, place = replace(asked, rows=shard.select(asked.rows)), shard.find_file(out)
+    whole = asked.describe_order()
+    heading = {**part.heading(), "whole": whole, "shard": f"{shard.number}/{shard.count}"}
+    with map_write_errors(place.parent):
+        place.parent.mkdir(exist_ok=True)
+    if place.exists() and resume:
+        _require_shard(place, whole)
+        resumed_at = len(part.rows)
+    else:
+        resumed_at = _write_rows(place, part, heading, scored, progress, resume, {"thinwire": whole})
+    missing = _join(out, shard, whole)
+    written = str(place if missing else out)
+    facts = {"rows": len(part.rows), "resumed_at": resumed_at, "model": asked.model, "out": written}
+    return {**facts, "shard": heading["shard"], "missing_shards": missing}
+
+
+def _write_rows(
+    out: Path,
+    asked: ScoreTask,
+    heading: dict[str, Any],
+    scored: Callable[[Tensor], Iterator[Tensor]],
+    progress: Callable[[int, int], None],
+    resume: bool,
+    metadata: dict[str, str] | None = None,
+) -> int:
+    """As many rows were there already."""
+    file = ScoreFile(out, heading, resume)
     rest = asked.without(file.keys())
     resumed_at = len(asked.rows) - len(rest)
     progress(resumed_at, len(asked.rows))
@@ -178,8 +257,33 @@ def write_scores(
         file.add(asked.keys(rest[done : done + len(table)]), asked.outputs.name_columns(table.shape[1]), table)
         done += len(table)
         progress(resumed_at + done, len(asked.rows))
-    file.finish()
-    return {"rows": len(asked.rows), "resumed_at": resumed_at, "model": asked.model, "out": str(out)}
+    file.finish(metadata)
+    return resumed_at
+
+
+def _join(out: Path, shard: Shard, whole: str) -> list[int]:
+    """Numbers of the shards that are not there yet; where all are, they become the file, and go."""
+    files = shard.list_files(out)
+    with open_descriptor(files[0].parent, os.O_RDONLY | os.O_DIRECTORY) as folder:
+        flock(folder, LOCK_EX)  # of shards that end at the same time one joins
+        if out.exists():
+            return []
+        missing = [number for number, file in enumerate(files, 1) if not file.exists()]
+        if not missing:
+            for file in files:
+                _require_shard(file, whole)
+            _gather(files, out)
+            shutil.rmtree(files[0].parent, ignore_errors=True)
+        return missing
+
+
+def _require_shard(file: Path, whole: str) -> None:
+    try:
+        written = (pa.parquet.read_schema(file).metadata or {}).get(b"thinwire", b"").decode()
+    except (OSError, ValueError):
+        raise BadInput(f"{file} is no shard that can be read; remove it, and run that shard again") from None
+    if written != whole:
+        raise BadInput(f"{file} is of another prediction; remove it, or ask for the same rows of the same models")
 
 
 def score_over_network(party: EmbeddingClient, rows: Tensor, patience_seconds: float) -> Iterator[Tensor]:

@@ -179,7 +179,7 @@ def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noq
     assert "column_importance" not in shared, "it costs bytes, and tells feature parties scores"
     assert tomllib.loads((tmp_path / "core.toml").read_text())["recipe"] == {"method": "boosting"}
     assert [line.strip() for line in shown.stdout.partition("next:")[2].splitlines() if line.strip()] == [
-        "thinwire certs certs --party bank --party shop",
+        "thinwire kit core.toml",
         "thinwire init bank.toml --core core.toml --party bank=FILE",
         "thinwire init shop.toml --core core.toml --party shop=FILE --label COLUMN",
     ]

@@ -23,7 +23,7 @@ from thinwire.base.errors import BadInput, BadParameter
 from thinwire.job.job_loader import load_job
 from thinwire.lab.sweep import EXECUTORS, TrialResult, WorkerLost, run_each
 from thinwire.lab.sweep.page import keep_sweep, rank_points
-from thinwire.lab.sweep.trials import _made, read_axis
+from thinwire.lab.sweep.trials import MedianRule, _made, read_axis
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(
     job.write_text(shorter)
     trial = tw.Grid("job.toml", seeds=[0]).trials()[0]
     monkeypatch.chdir(tmp_path)
-    one = _made((trial, str(begun)))
+    one = _made((trial, str(begun), ()))
     assert one.summary is not None
     alone = tw.train(load_job(job, trial.overrides), callbacks=[]).summary()
     assert one.summary["test"] == alone["test"]
@@ -316,3 +316,67 @@ def test_a_page_of_two_keys_says_what_each_value_did(job: Path, tmp_path: Path) 
     (tmp_path / "sweep/report.html").write_text("mine")
     with pytest.raises(BadInput, match="is there already and is no report"):
         keep_sweep(tmp_path / "sweep", job, points, "accuracy", target)
+
+
+# Pruning ----------------------------------------------------------------------------------------------------------
+
+RATES = {"optimizer.lr": [0.1, 0.05, 0.02, 1e-6]}  # the last one learns nothing
+
+
+@pytest.fixture
+def longer(job: Path) -> Path:
+    job.write_text(job.read_text().replace("epochs = 2", "epochs = 8"))
+    return job
+
+
+@pytest.mark.usefixtures("here")
+def test_a_bad_run_is_pruned_kept_so_and_goes_on_without_pruning(longer: Path, tmp_path: Path) -> None:
+    grid, out = tw.Grid(longer, RATES), tmp_path / "sweep"
+    whole = tw.sweep(grid, tmp_path / "whole")
+    pruned = tw.sweep(grid, out, prune=True)
+    *good, bad = pruned.runs
+    assert [one.pruning for one in good] == [None] * 3
+    assert bad.pruning is not None
+    assert 8 * MedianRule.WARM_UP <= bad.pruning["epoch"] < 8
+    assert bad.summary is not None
+    assert bad.summary["rounds"] == bad.pruning["round"] < whole.runs[3].figures()["rounds"]
+    assert [one.figures()["test"] for one in good] == [one.figures()["test"] for one in whole.runs[:3]]
+    *points, last = rank_points(pruned.points(), "accuracy", has_target=False)
+    assert (last["runs"], last["pruned"][0]["epoch"]) == ([], bad.pruning["epoch"])
+    assert all(point["runs"] and not point["pruned"] for point in points)
+    again = tw.sweep(grid, out, prune=True).runs[3]
+    assert (again.kept, again.pruning) == (True, bad.pruning)
+    on = tw.sweep(grid, out).runs[3]
+    assert (on.kept, on.pruning, on.figures()["rounds"]) == (False, None, whole.runs[3].figures()["rounds"])
+    assert on.figures()["test"] == whole.runs[3].figures()["test"]
+
+
+@pytest.mark.usefixtures("here")
+def test_the_table_says_what_was_pruned_and_when(
+    longer: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(longer.parent)
+    words = ["--grid", "optimizer.lr=0.1,0.05,0.02,1e-6", "--prune"]
+    monkeypatch.setattr(sys, "argv", ["thinwire", "sweep", "job.toml", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    shown = capsys.readouterr()
+    assert not ended.value.code
+    found = json.loads((longer.parent / "runs/job-sweep/sweep.json").read_text())["points"][-1]
+    epoch = f"{found['pruned'][0]['epoch']:.3g}"
+    assert f"pruned at epoch {epoch}, accuracy" in shown.err
+    row = shown.out.partition("1e-06")[2].splitlines()
+    assert [line.strip() for line in row[:2]] == ["pruned", f"epoch {epoch}"]
+    assert f"(pruned: at epoch {epoch})" in (longer.parent / "runs/job-sweep/report.html").read_text()
+    target = ["--set", "job.target.metric='accuracy'", "--set", "job.target.value=0.9"]
+    monkeypatch.setattr(sys, "argv", ["thinwire", "sweep", "job.toml", *words, *target])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "--prune compares scores, and this job's runs are ranked by bytes" in capsys.readouterr().err
+
+
+def test_a_setting_with_a_pruned_seed_is_behind_those_without() -> None:
+    lucky = {**point(0.99, 1), "pruned": [{"seed": 1, "epoch": 2.0}]}
+    gone = {**point(None, 0), "pruned": [{"seed": None, "epoch": 2.0}]}
+    found = rank_points([point(None, 0), gone, lucky, point(0.5, 9)], "accuracy", has_target=False)
+    assert found == [point(0.5, 9), lucky, gone, point(None, 0)]

@@ -191,8 +191,7 @@ def write_core(asked: CoreAnswers, path: Path, force: bool = False) -> WrittenCo
     )
     read_roster(build_text(path, tomllib.loads(text)))  # what is written can be read, and could run
     _save(path, text)
-    certs = f"thinwire certs certs {' '.join(f'--party {name}' for name in every)}"
-    return WrittenCore(path, list(asked.parties), asked.label_party, [certs, *begin])
+    return WrittenCore(path, list(asked.parties), asked.label_party, [f"thinwire kit {path.name}", *begin])
 
 
 def _share_top(template: Template) -> tuple[Sequence[str], dict[str, Any]]:
@@ -272,16 +271,16 @@ def _require_role(asked: PartAnswers, core: RosterFile) -> None:
         raise BadInput(f"--label {asked.label}: the label is held by {label_party!r}, not by {asked.party!r}")
 
 
-def _choose_template(asked: PartAnswers, core: RosterFile) -> str:
+def _choose_template(core: RosterFile) -> str:
     """Private training needs columns of which nothing is fitted."""
     training = core.job.training
     name = training.get("name") if isinstance(training, dict) else training
     boosting = str(core.recipe.get("method")).lower() == "boosting"
-    return asked.template or ("private" if name == "DPBottom" else "trees" if boosting else "tabular")
+    return "private" if name == "DPBottom" else "trees" if boosting else "tabular"
 
 
 def _draft_table(asked: PartAnswers, table: InspectedTable, core: RosterFile, folder: Path) -> DraftSection:
-    template = TEMPLATES[_choose_template(asked, core)]
+    template = TEMPLATES[asked.template or _choose_template(core)]
     labels = None if asked.label is None else table_labels(table, asked.label, template, folder)
     if labels is not None and template.has_trees:
         _require_same_top(asked, labels, core)
@@ -304,7 +303,7 @@ def _require_same_top(asked: PartAnswers, labels: LabelChoice, core: RosterFile)
 
 
 def _draft_arrays(asked: PartAnswers, look: Arrays, core: RosterFile, folder: Path) -> DraftSection:
-    template = _choose_template(asked, core)
+    template = asked.template or _choose_template(core)
     require_for_arrays(template)
     if core.job.split is not None and asked.id is None:
         raise BadColumn(
@@ -336,11 +335,7 @@ def _list_commands(section: DraftSection, path: Path) -> list[str]:
 def _format_part(
     asked: PartAnswers, section: DraftSection, core: RosterFile, path: Path, commands: Sequence[str]
 ) -> str:
-    """What the core says already is left to it."""
-    entry = next((party for party in core.party if party.name == asked.party), core.label_party)
-    own = replace(
-        section, keys={key: part for key, part in section.keys.items() if key not in entry.model_fields_set}
-    )
+    own = _leave_to_core(section, core)
     values: dict[str, Any] = {"parties": [own]} if section.labels is None else {"parties": [], "label_party": own}
     if section.labels is not None and "metrics" not in core.job.model_fields_set:
         values["metrics"] = _METRICS[section.labels.task]
@@ -350,3 +345,29 @@ def _format_part(
         *_explain(commands),
     ]
     return _render(head=head, include=relative(asked.core, path.parent), **values)
+
+
+def _leave_to_core(section: DraftSection, core: RosterFile) -> DraftSection:
+    """What the core says already is left to it."""
+    entry = next((party for party in core.party if party.name == section.name), core.label_party)
+    return replace(
+        section, keys={key: part for key, part in section.keys.items() if key not in entry.model_fields_set}
+    )
+
+
+def render_part_template(core: RosterFile, core_file: str, party: str) -> str:
+    """A part to be filled in by hand: nobody has seen the party's table, so its file and columns are made up."""
+    file, template, is_label = f"{party}.csv", TEMPLATES[_choose_template(core)], party == core.label_party.name
+    keys = {"ids": {"file": file, "column": "ID_COLUMN"}, "alignment": f"{party}.alignment"}
+    head = [
+        f"The part of {party}, to be filled in by hand: put in the names of your file and columns, and save it as",
+        f"{party}.toml. `thinwire init` writes the same after a look at your table (see README.md).",
+    ]
+    if not is_label:
+        model = {"prepare": {}, "model": template.model}
+        own = _leave_to_core(DraftSection(party, (), {"features": {"file": file}, **keys, **model}), core)
+        return _render(head=head, include=core_file, parties=[own])
+    head += ["For columns of your own beside the label, add features, prepare and model as a feature party has them."]
+    labels = LabelChoice("", {"labels": {"file": file, "column": "LABEL_COLUMN"}}, "binary", 2, template.has_trees)
+    own = _leave_to_core(DraftSection.of(party, (), keys, 0, labels), core)
+    return _render(head=head, include=core_file, parties=[], label_party=own)

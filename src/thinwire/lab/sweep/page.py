@@ -44,21 +44,28 @@ def pool_runs(runs: Sequence[Mapping[str, Any]], errors: Sequence[str] = ()) -> 
 
 
 def rank_points(points: Sequence[dict[str, Any]], metric: str, has_target: bool) -> list[dict[str, Any]]:
-    """Best first; those without a run last, in the order in which they were asked for.
+    """Best first; then those of which runs were pruned, and last those without a run, in the order asked for.
 
     To a target: what reached it with most seeds, then with fewest bytes. Without one: the delivered model's score on
     the rows that steer, then the bytes.
     """
 
     def key(point: dict[str, Any]) -> tuple[float, ...]:
-        mean = point["mean"]
+        mean, pruned = point["mean"], len(point.get("pruned", ()))
         if mean["rounds"] is None:
-            return (inf, inf, inf)
+            return (inf, -pruned, inf, inf)
         value = inf if mean["delivered"] is None else -better(metric) * mean["delivered"]
         sent = mean["bytes_all"]
-        return (-point["reached"] / len(point["runs"]), sent, value) if has_target else (value, sent, 0.0)
+        best = (-point["reached"] / len(point["runs"]), sent, value) if has_target else (value, sent, 0.0)
+        return (pruned, *best)  # the mean of the seeds that were left is no fair one
 
     return sorted(points, key=key)
+
+
+def describe_pruning(point: Mapping[str, Any]) -> str:
+    """Which of its runs were ended early, and at which epoch; empty where none was."""
+    found = [("" if one["seed"] is None else f"seed {one['seed']} ", one["epoch"]) for one in point.get("pruned", ())]
+    return ", ".join(f"{seed}at epoch {epoch:.3g}" for seed, epoch in found)
 
 
 def describe_ranking(metric: str, target: dict[str, Any] | None) -> str:
@@ -96,7 +103,7 @@ def render_sweep(found: Mapping[str, Any]) -> str:
         "tiles": _tiles(points, metric, target),
         "ranking": describe_ranking(metric, target),
         "heads": ("", f"delivered {score}", f"test {score}", *(["reached"] if target else []), *_HEADS),
-        "rows": [(format_point_name(point), *_cells(point, target)) for point in points],
+        "rows": [(_name_row(point), *_cells(point, target)) for point in points],
         "axes": _axes(points, target),
         "figures": [*curve_figures(groups), *([] if totals is None else [totals])],
         "left_out": max(0, len(points) - _MOST_DRAWN),
@@ -110,6 +117,11 @@ def format_point_name(point: Mapping[str, Any]) -> str:
     """Its settings, as people say them."""
     said = [f"{key} {format_setting(value)}" for key, value in point["settings"].items()]
     return ", ".join(said) or "the job as it is"
+
+
+def _name_row(point: Mapping[str, Any]) -> str:
+    pruned = describe_pruning(point)
+    return f"{format_point_name(point)} (pruned: {pruned})" if pruned else format_point_name(point)
 
 
 def format_setting(value: Any) -> str:
@@ -145,7 +157,7 @@ def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str
 
 def _cells(point: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[str]:
     if not point["runs"]:
-        return ["failed"]
+        return ["pruned" if point.get("pruned") else "failed"]
     reached = [f"{point['reached']} of {len(point['runs'])}"] if target else []
     costs = [_shown(point, name, how) for name, how in _COSTS.items()]
     return [_shown(point, "delivered", format_number), _shown(point, "test", format_number), *reached, *costs]

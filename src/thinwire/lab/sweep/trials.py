@@ -8,15 +8,18 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thinwire.base.errors import BadInput, BadParameter, ThinwireError
 from thinwire.job.job_file import inline
 from thinwire.lab.runner import can_resume, run_each, train_to_end
 from thinwire.lab.sweep.page import format_setting, pool_runs
 from thinwire.storage import layout
+
+if TYPE_CHECKING:
+    from thinwire.training.callbacks import RunStart
 
 _LONGEST_NAME = 80
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
@@ -115,6 +118,11 @@ class TrialResult:
     def was_interrupted(self) -> bool:
         return self.summary is None and self.error is None
 
+    @property
+    def pruning(self) -> dict[str, Any] | None:
+        """Where the run was ended early, and at which score; None where it was not."""
+        return None if self.summary is None else self.summary.get("pruned")
+
     def figures(self) -> dict[str, Any]:
         """What is compared: at the target where it was reached, else at the end."""
         if self.summary is None:
@@ -157,11 +165,13 @@ def sweep(
     workers: int = 2,
     executor: str = "processes",
     on_done: Callable[[TrialResult], None] | None = None,
+    prune: bool = False,
 ) -> SweepResult:
     """Makes every run in a folder of its own below `out`, `workers` at a time.
 
     Called again with the same `out`, finished runs are kept, and stopped ones go on. A run that fails is a row with
-    its error; the others go on. `on_done` hears of each as it ends.
+    its error; the others go on. `on_done` hears of each as it ends. With `prune`, a run ends early that is worse than
+    the median of the finished ones was at the same epoch (`MedianRule`); without it, such a run goes on.
     """
     trials = jobs.trials() if isinstance(jobs, Grid) else list(jobs)
     if not trials:
@@ -169,8 +179,13 @@ def sweep(
     if len({trial.folder for trial in trials}) < len(trials):
         raise BadInput("a sweep's runs must differ; two of them have the same job and settings")
     found: dict[Trial, TrialResult] = {}
-    pairs = [(trial, str(Path(out).resolve() / trial.folder)) for trial in trials]
-    for _, one in run_each(_made, pairs, workers, executor):
+    folders = [str(Path(out).resolve() / trial.folder) for trial in trials]
+    compared = tuple(folders) if prune else ()
+    # A worker of a cluster began in a folder of its own.
+    placed = {replace(trial, job=str(Path(trial.job).resolve())): trial for trial in trials}
+    items = [(trial, folder, compared) for trial, folder in zip(placed, folders, strict=True)]
+    for _, ended in run_each(_made, items, workers, executor):
+        one = replace(ended, trial=placed[ended.trial])
         found[one.trial] = one
         if on_done is not None:
             on_done(one)
@@ -179,18 +194,18 @@ def sweep(
     return SweepResult([found[trial] for trial in trials])
 
 
-def _made(pair: tuple[Trial, str]) -> TrialResult:
+def _made(item: tuple[Trial, str, tuple[str, ...]]) -> TrialResult:
     """In a worker: the run of this folder, brought to its end."""
-    trial, folder = pair[0], Path(pair[1])
+    trial, folder, compared = item[0], Path(item[1]), [Path(one) for one in item[2]]
     try:
-        return _run(trial, folder)
+        return _run(trial, folder, compared)
     except KeyboardInterrupt:
         return TrialResult(trial, folder, None)
     except ThinwireError as error:
         return TrialResult(trial, folder, None, str(error))
 
 
-def _run(trial: Trial, folder: Path) -> TrialResult:
+def _run(trial: Trial, folder: Path, compared: Sequence[Path]) -> TrialResult:
     from thinwire.job.job_loader import JobSource
     from thinwire.job.job_snapshot import require_same_job, save_job
     from thinwire.storage.run_directory import RunDirectory
@@ -201,17 +216,85 @@ def _run(trial: Trial, folder: Path) -> TrialResult:
     if resume:
         require_same_job(folder, text, job)
         if (folder / layout.DONE).exists() and (folder / layout.JOB).read_text() == text:
-            return TrialResult(trial, folder, json.loads((folder / layout.DONE).read_text()), kept=True)
+            kept = TrialResult(trial, folder, json.loads((folder / layout.DONE).read_text()), kept=True)
+            if kept.pruning is None or compared:
+                return kept
     else:
         save_job(folder, text, job)
-    result = train_to_end(job, out=folder, resume=resume)
+    rule = MedianRule(compared, next(iter(job.metrics), "loss"), job.epochs)
+    result = train_to_end(job, [rule] if compared else [], out=folder, resume=resume)
+    summary = {**result.summary(), **({} if rule.pruned is None else {"pruned": rule.pruned})}
     directory = RunDirectory(folder)
     directory.write(layout.JOB, text.encode())  # it may have gone on for longer
-    directory.write(layout.DONE, json.dumps(result.summary()).encode())
-    return TrialResult(trial, folder, result.summary())
+    directory.write(layout.DONE, json.dumps(summary).encode())
+    return TrialResult(trial, folder, summary)
+
+
+class MedianRule:
+    """A callback that ends a run early: Optuna's median pruner over the runs of a sweep that have come to their end.
+
+    What it knows are the folders of the runs, so it needs no server, holds after a restart, and is the same on a
+    cluster whose machines share them. Runs are compared at the same epoch, on the rows that steer.
+    """
+
+    FINISHED = 3  # runs, before any is ended
+    WARM_UP = 0.2  # of the epochs, in which none is
+
+    def __init__(self, folders: Sequence[Path], metric: str, epochs: float) -> None:
+        self.pruned: dict[str, Any] | None = None
+        self._waiting = list(folders)
+        self._metric = metric
+        self._epochs = epochs
+        self._finished: list[dict[int, float]] = []  # scores by hundredths of an epoch
+        self._own: dict[int, float] = {}
+
+    def begin(self, begun: RunStart) -> None:
+        self._own = self._read_curve(begun.history)
+
+    def __call__(self, event: dict[str, Any]) -> bool:
+        self._own |= self._read_curve([event])
+        if event["epoch"] >= self._epochs or not self._own:
+            return False
+        self._read_finished()
+        if self._is_worse_than_median():
+            value = self._own[max(self._own)]
+            self.pruned = {"epoch": event["epoch"], "round": event["round"], "metric": self._metric, "value": value}
+        return self.pruned is not None
+
+    def end(self, result: object) -> None:
+        """Nothing is to be closed."""
+
+    def _read_curve(self, events: Sequence[dict[str, Any]]) -> dict[int, float]:
+        from thinwire.report.record import Evaluation
+
+        found = {one.epoch: one.scores.get(self._metric) for one in map(Evaluation.model_validate, events)}
+        return {round(100 * epoch): value for epoch, value in found.items() if value is not None}
+
+    def _read_finished(self) -> None:
+        """Those that were ended early do not count: the median is of what whole runs did."""
+        from thinwire.report.folder import read_run
+
+        for folder in [one for one in self._waiting if (one / layout.DONE).exists()]:
+            self._waiting.remove(folder)
+            if "pruned" not in json.loads((folder / layout.DONE).read_text()):
+                self._finished.append(self._read_curve([one.to_dict() for one in read_run(folder).events]))
+
+    def _is_worse_than_median(self) -> bool:
+        import optuna
+
+        from thinwire.training.result import better
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        pruner = optuna.pruners.MedianPruner(self.FINISHED, int(100 * self.WARM_UP * self._epochs))
+        study = optuna.create_study(direction="maximize" if better(self._metric) > 0 else "minimize", pruner=pruner)
+        for curve in filter(None, self._finished):
+            study.add_trial(optuna.trial.create_trial(value=curve[max(curve)], intermediate_values=curve))
+        running = optuna.trial.TrialState.RUNNING
+        return pruner.prune(study, optuna.trial.create_trial(state=running, intermediate_values=self._own))
 
 
 def _point(runs: list[TrialResult]) -> dict[str, Any]:
     errors = [f"{one.trial.label}: {one.error}" for one in runs if one.error is not None]
-    pooled = pool_runs([one.figures() for one in runs if one.summary is not None], errors)
-    return {"settings": dict(runs[0].trial.point), **pooled}
+    pooled = pool_runs([one.figures() for one in runs if one.summary is not None and one.pruning is None], errors)
+    pruned = [{"seed": one.trial.seed, **one.pruning, "run_dir": str(one.folder)} for one in runs if one.pruning]
+    return {"settings": dict(runs[0].trial.point), **pooled, "pruned": pruned}

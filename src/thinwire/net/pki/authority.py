@@ -2,6 +2,7 @@
 
 ca.pem, ca.key           the authority; ca.key is needed only to issue, and stays with whoever runs it
 <name>.pem, <name>.key   one party's certificate and key
+<name>.csr               instead of a key: the request of a party that made its key itself (certificate_request.py)
 revoked.txt              the serials that no party is to accept any more
 
 Keys are private from their first byte on. Every file appears whole or not at all, and one command at a time
@@ -32,7 +33,7 @@ from thinwire.base.types import PartyName
 from thinwire.net.pki.certificates import (
     BadCertificate,
     CertificateFiles,
-    PrivateKey,
+    PublicKey,
     Revocations,
     find_extension,
     find_names,
@@ -67,16 +68,18 @@ class IssuedCertificate:
 
 def ensure_authority(folder: Path) -> bool:
     """Makes the folder and an authority in it, unless there is one; says whether it did."""
-    with _mapped_errors(folder):
+    with map_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _alone_in(folder):
+    with alone_in(folder):
         if not (folder / "revoked.txt").exists():
-            _replace((folder / "revoked.txt", b"", 0o644))
+            replace_files((folder / "revoked.txt", b"", 0o644))
         if _holds_authority(folder):
             return False
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = _authority_certificate(key)
-        _replace((folder / "ca.key", private_pem(key), 0o600), (folder / "ca.pem", public_pem(certificate), 0o644))
+        replace_files(
+            (folder / "ca.key", private_pem(key), 0o600), (folder / "ca.pem", public_pem(certificate), 0o644)
+        )
         return True
 
 
@@ -90,15 +93,15 @@ def issue(
     names = list(dict.fromkeys(names))
     require_issuable(names, hosts)
     ensure_authority(folder)
-    with _alone_in(folder):
+    with alone_in(folder):
         there = list_certificates(folder)
         kept = {one.name for one in there}
         made = [name for name in names if name not in kept]
         for name in made:
             _require_free(folder, name)
-            _require_distinct(name, hosts, there=there)
+            require_distinct(name, hosts, there=there)
         if made:
-            signer = _Signer(folder)
+            signer = Signer(folder)
             for name in made:
                 signer.issue(name, hosts, days)
         return {name: name in made for name in names}
@@ -107,10 +110,10 @@ def issue(
 def require_issuable(names: Sequence[PartyName], hosts: Sequence[str] = ()) -> None:
     """Refuses bad names and hosts, and parties that could pass for each other; looks at no folder."""
     for host in hosts:
-        _general_name(host)
+        build_general_name(host)
     for name in names:
         require_party_name(name)
-        _require_distinct(name, hosts, [other for other in names if other != name])
+        require_distinct(name, hosts, [other for other in names if other != name])
 
 
 def renew(
@@ -118,21 +121,22 @@ def renew(
 ) -> IssuedCertificate:
     """Replaces key and certificate; `hosts` None keeps those it has. The old certificate is not revoked."""
     require_issued(folder, name)
-    with _alone_in(folder):
+    _require_key_here(folder, name)
+    with alone_in(folder):
         there = {one.name: one for one in list_certificates(folder)}
         old = there.pop(name, None)
         if hosts is None:
             hosts = () if old is None else old.hosts
-        _require_distinct(name, hosts, there=list(there.values()))
-        _Signer(folder).issue(name, hosts, days)
-    return _found(folder, name)
+        require_distinct(name, hosts, there=list(there.values()))
+        Signer(folder).issue(name, hosts, days)
+    return find_issued(folder, name)
 
 
 def revoke(folder: Path, name: PartyName) -> bool:
     """Puts the party's present certificate on the list; False if it was there already."""
     require_issued(folder, name)
-    with _alone_in(folder):
-        one = _found(folder, name)
+    with alone_in(folder):
+        one = find_issued(folder, name)
         if one.revoked:
             return False
         file = folder / "revoked.txt"
@@ -140,7 +144,7 @@ def revoke(folder: Path, name: PartyName) -> bool:
         if before and not before.endswith(b"\n"):
             before += b"\n"
         line = f"{one.serial:x}  {name}, revoked {format_moment(datetime.now(UTC))}\n"
-        _replace((file, before + line.encode(), 0o644))
+        replace_files((file, before + line.encode(), 0o644))
         return True
 
 
@@ -182,13 +186,23 @@ def require_issued(folder: Path, name: PartyName) -> None:
     raise BadInput(f"party {name!r} has no certificate in {folder}{hint}")
 
 
-def _found(folder: Path, name: PartyName) -> IssuedCertificate:
+def find_issued(folder: Path, name: PartyName) -> IssuedCertificate:
+    """The certificate of one party; refuses where there is none."""
     for one in list_certificates(folder):
         if one.name == name:
             return one
     raise BadCertificate(
         folder / f"{name}.pem", f"it is not there, or not a certificate of {name!r}", "make it anew with --renew"
     )
+
+
+def _require_key_here(folder: Path, name: PartyName) -> None:
+    if (folder / f"{name}.csr").exists() and not (folder / f"{name}.key").exists():
+        raise BadCertificate(
+            folder / f"{name}.csr",
+            f"{name!r} made its key itself, and nobody else can renew it",
+            f"let it run `thinwire certs DIR --request {name}` again and send the .csr file, then --sign that",
+        )
 
 
 # What may be on a certificate -----------------------------------------------------------------------------------
@@ -204,7 +218,7 @@ def _require_free(folder: Path, name: PartyName) -> None:
             )
 
 
-def _require_distinct(
+def require_distinct(
     name: PartyName, hosts: Sequence[str], others: Sequence[PartyName] = (), there: Sequence[IssuedCertificate] = ()
 ) -> None:
     """A name on a certificate is proof of being that party, and TLS compares names without case."""
@@ -222,7 +236,8 @@ def _require_distinct(
             )
 
 
-def _general_name(host: str) -> x509.GeneralName:
+def build_general_name(host: str) -> x509.GeneralName:
+    """A host name or an address as a certificate has it; refuses anything else."""
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
@@ -245,7 +260,7 @@ def _alternative_names(certificate: x509.Certificate, place: Path) -> list[str]:
 # Signing --------------------------------------------------------------------------------------------------------
 
 
-class _Signer:
+class Signer:
     """The authority with its key."""
 
     def __init__(self, folder: Path) -> None:
@@ -267,16 +282,15 @@ class _Signer:
     def issue(self, name: PartyName, hosts: Sequence[str], days: int) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         files = CertificateFiles.in_folder(self._folder, name)
-        certificate = self._sign(name, hosts, days, key)
-        _replace((files.key, private_pem(key), 0o600), (files.certificate, public_pem(certificate), 0o644))
+        certificate = self.sign(name, hosts, days, key.public_key())
+        replace_files((files.key, private_pem(key), 0o600), (files.certificate, public_pem(certificate), 0o644))
 
-    def _sign(
-        self, name: PartyName, hosts: Sequence[str], days: int, key: ec.EllipticCurvePrivateKey
-    ) -> x509.Certificate:
+    def sign(self, name: PartyName, hosts: Sequence[str], days: int, key: PublicKey) -> x509.Certificate:
+        """Everything on it but the key is the authority's word."""
         now = datetime.now(UTC)
         # A certificate that outlives its authority would only seem to be valid.
         end = min(now + timedelta(days=days), self._certificate.not_valid_after_utc)
-        names = [x509.DNSName(name), *(_general_name(host) for host in dict.fromkeys(hosts) if host != name)]
+        names = [x509.DNSName(name), *(build_general_name(host) for host in dict.fromkeys(hosts) if host != name)]
         uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return (
@@ -294,15 +308,14 @@ def _authority_certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     # A name of its own: two authorities are then never taken for each other.
     name = _named(f"thinwire authority {secrets.token_hex(4)}")
     return (
-        _begun(name, name, key, datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS))
+        _begun(name, name, key.public_key(), datetime.now(UTC) + timedelta(days=AUTHORITY_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage("key_cert_sign", "crl_sign"), critical=True)
         .sign(key, SHA256())
     )
 
 
-def _begun(subject: x509.Name, issuer: x509.Name, key: PrivateKey, end: datetime) -> x509.CertificateBuilder:
-    public = key.public_key()
+def _begun(subject: x509.Name, issuer: x509.Name, public: PublicKey, end: datetime) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -340,27 +353,28 @@ def _holds_authority(folder: Path) -> bool:
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[None]:
     """Another command that changes this folder waits meanwhile."""
-    with _mapped_errors(folder), open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+    with map_errors(folder), open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         flock(descriptor, LOCK_EX)
         yield
 
 
-def _replace(*contents: tuple[Path, bytes, int]) -> None:
+def replace_files(*contents: tuple[Path, bytes, int]) -> None:
     """Writes files of one folder with their modes: all of them whole, then one rename each, in this order."""
     parts: dict[Path, Path] = {}
     with ExitStack() as last_first:
         for file, data, _ in reversed(contents):
-            last_first.enter_context(_mapped_errors(file, f"its {len(data)} bytes"))
+            last_first.enter_context(map_errors(file, f"its {len(data)} bytes"))
             parts[file] = last_first.enter_context(stage_file(file))
         for file, data, mode in contents:
-            with _mapped_errors(file, f"its {len(data)} bytes"), new_file(parts[file], mode) as descriptor:
+            with map_errors(file, f"its {len(data)} bytes"), new_file(parts[file], mode) as descriptor:
                 write_all(descriptor, [data])
 
 
 @contextmanager
-def _mapped_errors(place: Path, what: str = "it") -> Iterator[None]:
+def map_errors(place: Path, what: str = "it") -> Iterator[None]:
+    """What the system refuses, as BadCertificate."""
     try:
         yield
     except OSError as error:

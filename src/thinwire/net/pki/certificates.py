@@ -36,14 +36,15 @@ from thinwire.base.types import PartyName
 
 _Extension = TypeVar("_Extension", bound=x509.ExtensionType)
 PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+PublicKey: TypeAlias = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REVOKED_LINE = re.compile(r"([0-9A-Fa-f]{1,40})(?:\s.*)?")
 MOST_CHAIN = 16  # certificates: a party's own and the authorities between it and the common one
 _MOST_BYTES = 4 << 20  # a bundle of authorities has a few hundred kB
 _RENEWAL_SECONDS = 0.1  # a renewal replaces two files, one after the other
-_CURVES = (ec.SECP256R1, ec.SECP384R1)  # gRPC's TLS takes no other curve, and no Ed25519
-_UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, x509.InvalidVersion)
+CURVES = (ec.SECP256R1, ec.SECP384R1)  # gRPC's TLS takes no other curve, and no Ed25519
+UNREADABLE = (ValueError, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, x509.InvalidVersion)
 
 
 class BadCertificate(BadInput):
@@ -119,7 +120,7 @@ def read_names(certificate_pem: bytes) -> frozenset[str]:
     place = "the peer's certificate"
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BadCertificate(place, f"it cannot be read ({error})", "the peer needs another one") from None
     return find_names(certificate, place)
 
@@ -154,7 +155,7 @@ class Revocations:
         moment = datetime.now(UTC) if now is None else now
         try:
             certificate = x509.load_pem_x509_certificate(certificate_pem)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             return f"its certificate cannot be read ({error})"
         if certificate.serial_number in self.serials():
             return f"its certificate is revoked: {self._file} lists its serial {certificate.serial_number:x}"
@@ -180,7 +181,7 @@ class Revocations:
             self.problem = f"{error} (the list read before stays in force)"
 
     def _read(self, file: Path) -> None:
-        data, status = _read_file(file)
+        data, status = read_pem_file(file)
         self._serials = frozenset(_revoked_serials(file, data))
         self._seen = _fingerprint(status)
         self.problem = None
@@ -218,10 +219,10 @@ def _revoked_serials(file: Path, data: bytes) -> Iterator[int]:
 
 def read_certificates(file: Path) -> list[x509.Certificate]:
     """All certificates of a PEM file, in its order; one at least."""
-    data, _ = _read_file(file)
+    data, _ = read_pem_file(file)
     try:
         return x509.load_pem_x509_certificates(data)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BadCertificate(
             file,
             f"it holds no PEM certificate that can be read ({error})",
@@ -232,7 +233,7 @@ def read_certificates(file: Path) -> list[x509.Certificate]:
 
 def read_key(file: Path) -> PrivateKey:
     """A private key without a passphrase that nobody but its owner can read."""
-    data, _ = _read_file(file, forbidden_mode=0o077)
+    data, _ = read_pem_file(file, forbidden_mode=0o077)
     try:
         key = load_pem_private_key(data, password=None)
     except TypeError:
@@ -248,12 +249,13 @@ def read_key(file: Path) -> PrivateKey:
         ) from None
     if isinstance(key, rsa.RSAPrivateKey):
         return key
-    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, _CURVES):
+    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, CURVES):
         return key
     raise BadCertificate(file, "gRPC cannot use a key of this kind", "use an EC key on P-256 or P-384, or an RSA key")
 
 
-def _read_file(file: Path, forbidden_mode: int = 0) -> tuple[bytes, os.stat_result]:
+def read_pem_file(file: Path, forbidden_mode: int = 0) -> tuple[bytes, os.stat_result]:
+    """A plain file of bounded size, whose mode has none of the forbidden bits."""
     with _mapped_errors(file), open(file, "rb", opener=_without_waiting) as opened:
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
@@ -438,7 +440,7 @@ def _signed_by_authority(certificate: x509.Certificate, issuer: x509.Certificate
         return False
     try:
         return issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (x509.ExtensionNotFound, *_UNREADABLE):
+    except (x509.ExtensionNotFound, *UNREADABLE):
         return False
 
 
@@ -473,5 +475,5 @@ def find_extension(certificate: x509.Certificate, kind: type[_Extension], place:
         return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:
         return None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise BadCertificate(place, f"an extension of it cannot be read ({error})", "have it issued anew") from None
