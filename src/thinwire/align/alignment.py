@@ -1,4 +1,12 @@
-"""What a party knows after an alignment, and its file: the rows as safetensors, all else as JSON in the metadata.
+"""What an alignment ends in: an error, or rows and their file, safetensors with all else as JSON in the metadata.
+
+::
+
+    ThinwireError
+      NoOverlap                the parties have no id in common
+      TooLittleOverlap         fewer ids in common than a party asks for
+      AlignmentsDiffer         the parties ended with different rows
+      WorkersFailed            the processes that compute have ended
 
 The metadata's `sha256` is that of the whole file as it is with 64 zeros in the place of the digest, so that no byte
 can change unnoticed.
@@ -7,7 +15,7 @@ can change unnoticed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
@@ -21,11 +29,42 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from thinwire.align.ids import Ids, RowNumbers
-from thinwire.base.errors import BadFile, BadIds, BadInput
+from thinwire.base.errors import BadFile, BadIds, BadInput, ThinwireError
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
 from thinwire.storage.atomic_file import map_write_errors
 from thinwire.storage.encrypted_files import PLAIN, Files
+
+
+class NoOverlap(ThinwireError):
+    """Not one id is held by all parties."""
+
+
+class TooLittleOverlap(ThinwireError):
+    """Fewer ids are in common than some party asks for; nobody was told which."""
+
+    def __init__(self, what: str, refusing: Sequence[PartyName], needed: int) -> None:
+        self.refusing = tuple(refusing)
+        self.needed = needed  # rows, by this party's own min_overlap
+        super().__init__(
+            f"{what}, too few for {', '.join(map(repr, refusing))} (min_overlap; this party asks for {needed}), so "
+            "nobody was told which rows they are. Bring more rows, or agree on a lower min_overlap"
+        )
+
+
+class AlignmentsDiffer(ThinwireError):
+    """The rows of these parties do not fit the label party's; none may be used."""
+
+    def __init__(self, parties: Sequence[PartyName]) -> None:
+        self.parties = tuple(parties)
+        super().__init__(
+            f"the rows of {', '.join(map(repr, parties))} are not those of the label party; align again, with the "
+            "same version of thinwire and of Python at all parties"
+        )
+
+
+class WorkersFailed(ThinwireError):
+    """A worker process could not start, or was ended by the system."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

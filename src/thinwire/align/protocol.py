@@ -1,20 +1,11 @@
-"""An alignment between parties: its terms, its messages in order, each role's half, and what can go wrong.
-
-::
-
-    ThinwireError
-      NoOverlap                the parties have no id in common
-      TooLittleOverlap         fewer ids in common than a party asks for
-      AlignmentsDiffer         the parties ended with different rows
-      WorkersFailed            the processes that compute have ended
-"""
+"""An alignment between parties: its terms, its messages in order, and each role's half."""
 
 from __future__ import annotations
 
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
 from fractions import Fraction
@@ -25,7 +16,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from thinwire.align.alignment import Alignment
+from thinwire.align.alignment import Alignment, AlignmentsDiffer, NoOverlap, TooLittleOverlap
+from thinwire.align.bucket_files import BucketPlan, Workspace, open_workspace
+from thinwire.align.bucketed import BucketedMatch, choose_plan, format_plan, parse_plan
 from thinwire.align.ids import (
     DIGEST_SIZE,
     NONCE_SIZE,
@@ -36,43 +29,12 @@ from thinwire.align.ids import (
     fresh_nonce,
     sort_common_rows,
 )
-from thinwire.base.errors import BadParameter, Malformed, ThinwireError, TooLarge, UnknownTag
+from thinwire.base.errors import BadParameter, Malformed, TooLarge, UnknownTag
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import Kind, PartyName
 from thinwire.engine.channel.base import Channel, Message
 
-
-class NoOverlap(ThinwireError):
-    """Not one id is held by all parties."""
-
-
-class TooLittleOverlap(ThinwireError):
-    """Fewer ids are in common than some party asks for; nobody was told which."""
-
-    def __init__(self, what: str, refusing: Sequence[PartyName], needed: int) -> None:
-        self.refusing = tuple(refusing)
-        self.needed = needed  # rows, by this party's own min_overlap
-        super().__init__(
-            f"{what}, too few for {', '.join(map(repr, refusing))} (min_overlap; this party asks for {needed}), so "
-            "nobody was told which rows they are. Bring more rows, or agree on a lower min_overlap"
-        )
-
-
-class AlignmentsDiffer(ThinwireError):
-    """The rows of these parties do not fit the label party's; none may be used."""
-
-    def __init__(self, parties: Sequence[PartyName]) -> None:
-        self.parties = tuple(parties)
-        super().__init__(
-            f"the rows of {', '.join(map(repr, parties))} are not those of the label party; align again, with the "
-            "same version of thinwire and of Python at all parties"
-        )
-
-
-class WorkersFailed(ThinwireError):
-    """A worker process could not start, or was ended by the system."""
-
-
+_NUMBERS = 1 << 32  # that messages of a kind may have
 _MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must fit into memory
 
 
@@ -122,6 +84,8 @@ class Conversation:
     feature_parties: Sequence[PartyName]
     channel: Channel
     grouped: Sequence[PartyName] = ()  # feature parties that hold owners of rows; all parties know which
+    first: int = 0  # the number of a backend's first message
+    buckets: int = 1  # of which the backend matches one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "feature_parties", tuple(self.feature_parties))
@@ -139,11 +103,15 @@ class Conversation:
         """What both ends compare."""
         return f"{backend}, owners at {', '.join(self.grouped)}" if self.grouped else backend
 
+    def for_bucket(self, number: int, buckets: int) -> Conversation:
+        """What a backend says of one bucket of so many: its messages have numbers that no other bucket's have."""
+        return replace(self, first=number * (_NUMBERS // buckets), buckets=buckets)
+
     def send(self, receiver: PartyName, kind: Kind, number: int, body: bytes) -> None:
-        self.channel.send(Message(self.me, receiver, kind, number, body))
+        self.channel.send(Message(self.me, receiver, kind, self.first + number, body))
 
     def receive(self, sender: PartyName, kind: Kind, number: int) -> bytes:
-        return bytes(self.channel.receive(sender, kind, number).body)
+        return bytes(self.channel.receive(sender, kind, self.first + number).body)
 
     def receive_exactly(self, sender: PartyName, kind: Kind, number: int, size: int) -> bytes:
         """A body of exactly this size."""
@@ -182,7 +150,7 @@ class Backend(Protocol):
         """The row of ours that stands at each place of the list that the label party saw."""
 
 
-VERSION = 1
+VERSION = 2  # 1 had no buckets
 _GREETING = struct.Struct("<BQ")  # version, number of ids; the backend's name follows
 _COUNT = struct.Struct("<Q")
 _COUNTS = struct.Struct("<QQ")  # rows, and owners of rows
@@ -198,6 +166,7 @@ class Step(IntEnum):
     OVERLAP = 2
     OVERLAP_ACCEPTED = 3
     DIGEST_ACCEPTED = 4
+    BUCKETS_DONE = 5
 
 
 def greet(talk: Conversation, counts: Mapping[PartyName, int], backend: str, terms: Terms) -> dict[PartyName, int]:
@@ -227,25 +196,31 @@ def _greeted(talk: Conversation, peer: PartyName, backend: str, terms: Terms) ->
     return int(ids)
 
 
-def vote(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]:
-    """Who refuses: each feature party gives its verdict, and the label party, with its own, tells everybody."""
+def vote(
+    talk: Conversation, step: Step, accepts: bool, plan: BucketPlan | None = None
+) -> tuple[tuple[PartyName, ...], BucketPlan | None]:
+    """Who refuses, and the plan where nobody does: each feature party gives its verdict, and the label party, with
+    its own, tells everybody."""
     if talk.me == talk.label_party:
         refusing = [party for party in talk.feature_parties if not _verdict(talk, party, step)]
         refusing += [] if accepts else [talk.me]
+        body = json.dumps(refusing).encode() if refusing or plan is None else format_plan(plan)
         for party in talk.feature_parties:
-            talk.send(party, Kind.ALIGNMENT, step, json.dumps(refusing).encode())
-        return tuple(refusing)
+            talk.send(party, Kind.ALIGNMENT, step, body)
+        return tuple(refusing), plan
     talk.send(talk.label_party, Kind.ALIGNMENT, step, _ACCEPTS if accepts else _REFUSES)
     body = talk.receive(talk.label_party, Kind.ALIGNMENT, step)
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):
         told = None
+    plan = parse_plan(told) if step is Step.SIZES_ACCEPTED else None
+    told = told if plan is None else []
     if not isinstance(told, list) or not all(party in talk.parties for party in told):
         raise talk.build_error(talk.label_party, f"{body[:80]!r}, expected the names of those who refuse")
     if not accepts and talk.me not in told:
         raise talk.build_error(talk.label_party, f"an agreement that {talk.me!r} has refused")
-    return tuple(told)
+    return tuple(told), plan
 
 
 def _verdict(talk: Conversation, party: PartyName, step: Step) -> bool:
@@ -292,22 +267,31 @@ def align_label_party(
     terms: Terms = ANY_OVERLAP,
     on_progress: Progress = _silent,
     groups: Mapping[PartyName, OwnerIds] = NO_GROUPS,
+    workspace: Workspace | None = None,
 ) -> Alignment:
-    """The label party's half; `groups` are the owners of its rows, for each party that holds owners."""
+    """The label party's half; `groups` are the owners of its rows, for each party that holds owners.
+
+    With a workspace, sets that are too large for it are matched in buckets on disk, unless there are groups.
+    """
     _require_groups(talk, len(ids), groups)
     brought = {peer: len(groups[peer].ids) if peer in groups else len(ids) for peer in talk.feature_parties}
     peer_ids = greet(talk, brought, backend.name, terms)
     sizes = peer_ids | {talk.me: len(ids)}
-    _agree_on_sizes(talk, {name: size for name, size in sizes.items() if name not in groups}, terms)
+    plan = None if groups else choose_plan(workspace, max(sizes.values()))
+    match = None
+    if plan is not None and workspace is not None:
+        match = BucketedMatch(talk, backend, plan, ids, sizes, workspace)
+    _agree_on_sizes(talk, {name: size for name, size in sizes.items() if name not in groups}, terms, plan)
+    if match is not None:
+        return _align_buckets_as_label(ids, match, terms, on_progress)
+    ids.require_different()
 
     places = _match(talk, ids, backend, peer_ids, on_progress, groups)
     pairwise = {peer: int(np.count_nonzero(found >= 0)) for peer, found in places.items()}
     common = np.flatnonzero(np.logical_and.reduce([found >= 0 for found in places.values()]))
     owners = {peer: len(np.unique(group.index[common])) for peer, group in groups.items()}
     announce_overlap(talk, len(common), owners)
-    if not len(common):
-        shared = ", ".join(f"{count} with {peer!r}" for peer, count in pairwise.items())
-        raise _no_overlap(ids, f"no id is held by all parties ({shared})")
+    _require_overlap(ids, len(common), pairwise)
     _agree_on_overlap(talk, len(ids), len(common), terms)
 
     nonce = fresh_nonce()
@@ -348,20 +332,29 @@ def _match(
 
 
 def align_feature_party(
-    ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
+    ids: Ids,
+    talk: Conversation,
+    backend: Backend,
+    terms: Terms = ANY_OVERLAP,
+    on_progress: Progress = _silent,
+    workspace: Workspace | None = None,
 ) -> Alignment:
-    """A feature party's half."""
+    """A feature party's half. The workspace is for buckets, where the label party asks for some."""
     is_grouped = talk.me in talk.grouped
     sizes = greet(talk, {talk.label_party: len(ids)}, backend.name, terms) | {talk.me: len(ids)}
-    _agree_on_sizes(talk, sizes, terms)
+    plan = _agree_on_sizes(talk, sizes, terms)
+    if plan is not None:
+        with open_workspace(workspace) as room:
+            match = BucketedMatch(talk, backend, plan, ids, sizes, room)
+            return _align_buckets_as_feature(ids, match, terms, on_progress)
+    ids.require_different()
 
     order = backend.match_as_feature(talk, ids, sizes[talk.label_party], on_progress)
     if is_grouped:
         rows_in_common, size = receive_owners(talk, min(sizes.values()), terms)
     else:
         rows_in_common = size = receive_overlap(talk, at_most=min(sizes.values()))
-    if not size:
-        raise _no_overlap(ids, "no id is held by all parties")
+    _require_overlap(ids, size)
     _agree_on_overlap(talk, len(ids), size, terms)
 
     if is_grouped:
@@ -373,23 +366,53 @@ def align_feature_party(
     return _alignment(talk, ids, rows, digest, sizes, accepts=digest == theirs)
 
 
-def _agree_on_sizes(talk: Conversation, sizes: Mapping[PartyName, int], terms: Terms) -> None:
+def _align_buckets_as_label(ids: Ids, match: BucketedMatch, terms: Terms, on_progress: Progress) -> Alignment:
+    """From the matching on, as above; rows are sorted on disk."""
+    talk = match.talk
+    match.run(on_progress)
+    pairwise, common = match.count_pairwise()
+    announce_overlap(talk, common, {})
+    _require_overlap(ids, common, pairwise)
+    _agree_on_overlap(talk, len(ids), common, terms)
+    rows, digest = match.tell_common()
+    return _alignment(talk, ids, rows, digest, match.sizes, pairwise=pairwise)
+
+
+def _align_buckets_as_feature(ids: Ids, match: BucketedMatch, terms: Terms, on_progress: Progress) -> Alignment:
+    match.run(on_progress)
+    size = receive_overlap(match.talk, at_most=min(match.sizes.values()))
+    _require_overlap(ids, size)
+    _agree_on_overlap(match.talk, len(ids), size, terms)
+    rows, digest, theirs = match.hear_common(size)
+    return _alignment(match.talk, ids, rows, digest, match.sizes, accepts=digest == theirs)
+
+
+def _agree_on_sizes(
+    talk: Conversation, sizes: Mapping[PartyName, int], terms: Terms, plan: BucketPlan | None = None
+) -> BucketPlan | None:
+    """The label party's plan, where sets are so large that there is one."""
     needed, smallest = terms.minimum_rows(sizes[talk.me]), min(sizes.values())
-    if refusing := vote(talk, Step.SIZES_ACCEPTED, smallest >= needed):
+    refusing, agreed = vote(talk, Step.SIZES_ACCEPTED, smallest >= needed, plan)
+    if refusing:
         raise TooLittleOverlap(f"at most {smallest} ids can be in common", refusing, needed)
+    return agreed
 
 
 def _agree_on_overlap(talk: Conversation, own: int, size: int, terms: Terms) -> None:
     needed = terms.minimum_rows(own)
-    if refusing := vote(talk, Step.OVERLAP_ACCEPTED, size >= needed):
+    refusing, _ = vote(talk, Step.OVERLAP_ACCEPTED, size >= needed)
+    if refusing:
         raise TooLittleOverlap(f"{size} ids are in common", refusing, needed)
 
 
-def _no_overlap(ids: Ids, what: str) -> NoOverlap:
+def _require_overlap(ids: Ids, size: int, pairwise: Mapping[PartyName, int] | None = None) -> None:
+    if size:
+        return
+    shared = ", ".join(f"{count} with {peer!r}" for peer, count in (pairwise or {}).items())
     ways = ids.ways_of_writing()
-    return NoOverlap(
-        f"{what}; ids are compared as text: '007' is not '7', and 'A' is not 'a'. Compare how the parties write them"
-        + (f" (here, {ways})" if ways else "")
+    raise NoOverlap(
+        f"no id is held by all parties{f' ({shared})' if shared else ''}; ids are compared as text: '007' is not "
+        "'7', and 'A' is not 'a'. Compare how the parties write them" + (f" (here, {ways})" if ways else "")
     )
 
 
@@ -451,7 +474,8 @@ def _alignment(
     owners: Mapping[PartyName, RowNumbers] | None = None,
 ) -> Alignment:
     """What all parties accept; raises AlignmentsDiffer where one does not."""
-    if differing := vote(talk, Step.DIGEST_ACCEPTED, accepts):
+    differing, _ = vote(talk, Step.DIGEST_ACCEPTED, accepts)
+    if differing:
         raise AlignmentsDiffer(differing)
     return Alignment(
         me=talk.me,

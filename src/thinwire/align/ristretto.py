@@ -37,8 +37,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from thinwire.align.alignment import WorkersFailed
 from thinwire.align.ids import Ids, RowNumbers, shuffle_rows
-from thinwire.align.protocol import Conversation, Progress, WorkersFailed
+from thinwire.align.protocol import Conversation, Progress
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import Kind, PartyName
 
@@ -107,9 +108,9 @@ Tags = npt.NDArray[np.uint8]  # [ids, bytes]
 _FALSE_MATCH_BITS = 40
 
 
-def tag_size(ids: int, peer_ids: int) -> int:
-    """So many bytes that any false match among all pairs of ids has a chance below 2^-40."""
-    return ceil((_FALSE_MATCH_BITS + log2(ids) + log2(peer_ids)) / 8)
+def tag_size(ids: int, peer_ids: int, buckets: int = 1) -> int:
+    """So many bytes that any false match among all pairs of ids, of all buckets, has a chance below 2^-40."""
+    return ceil((_FALSE_MATCH_BITS + log2(ids) + log2(peer_ids) + log2(buckets)) / 8)
 
 
 def empty_tags(ids: int, size: int) -> Tags:
@@ -276,7 +277,7 @@ class _End:
     ) -> None:
         self.peer = peer
         self.order = shuffle_rows(len(ids))
-        self.tag_size = tag_size(len(ids), peer_ids)
+        self.tag_size = tag_size(len(ids), peer_ids, talk.buckets)
         self.theirs = empty_tags(peer_ids, self.tag_size)  # in the order of the peer's list
         self.steps = -(-max(len(ids), peer_ids) // backend.chunk)
         self.sent = self.tagged = 0
