@@ -32,7 +32,7 @@ from thinwire.align.ids import Ids, RowNumbers
 from thinwire.base.errors import BadFile, BadIds, BadInput, ThinwireError
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
-from thinwire.storage.atomic_file import map_write_errors
+from thinwire.storage.atomic_file import map_write_errors, stage_file
 from thinwire.storage.encrypted_files import PLAIN, Files
 
 
@@ -124,6 +124,7 @@ class Alignment:
 
 
 _UNSET = "0" * 64
+_PIECE = 1 << 20  # rows that are written at a time
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -159,11 +160,30 @@ def write_alignment(path: str | Path, alignment: Alignment, files: Files = PLAIN
     held = _Held(**{field: getattr(alignment, field) for field in _Held.model_fields if field != "format"})
     text = held.model_dump_json(exclude=None if held.grouped else {"grouped"})
     metadata = {"alignment": text, "sha256": _UNSET}
+    if isinstance(alignment.rows, np.memmap) and not files.is_encrypted:
+        _write_in_pieces(path, alignment.rows, metadata)
+        return
     tensors = {name: tensor.astype("<i8") for name, tensor in alignment.list_tensors().items()}
     data = safetensors.save(tensors, metadata)
     data = _resealed(data, _UNSET, sha256(data).hexdigest())
     with map_write_errors(path, len(data)):
         files.replace(path, data)
+
+
+def _write_in_pieces(path: Path, rows: RowNumbers, metadata: Mapping[str, str]) -> None:
+    """The same kind of file, of rows that lie on the disk and may be more than fit into memory."""
+    tensor = {"dtype": "I64", "shape": [len(rows)], "data_offsets": [0, 8 * len(rows)]}
+    text = json.dumps({"__metadata__": metadata, "rows": tensor}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    head = len(text).to_bytes(8, "little") + text
+    digest = sha256(head)
+    pieces = [slice(start, start + _PIECE) for start in range(0, len(rows), _PIECE)]
+    for piece in pieces:
+        digest.update(rows[piece].astype("<i8").tobytes())
+    with map_write_errors(path, len(head) + 8 * len(rows)), stage_file(path) as part, PLAIN.new(part) as write:
+        write(_resealed(head, _UNSET, digest.hexdigest()))
+        for piece in pieces:
+            write(rows[piece].astype("<i8").tobytes())
 
 
 def read_alignment(path: str | Path, files: Files = PLAIN) -> Alignment:

@@ -367,7 +367,7 @@ def _cut_blocks(rows: RowNumbers, texts: Sequence[bytes], plan: BucketPlan) -> I
 def _list_runs(values: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
     """Of sorted values: each one, and from where to where it stands."""
     starts = np.flatnonzero(np.diff(values, prepend=-1))
-    ends = [*starts[1:].tolist(), len(values)]
+    ends = [*starts[1:].tolist(), len(values)][: len(starts)]
     return list(zip(values[starts].tolist(), starts.tolist(), ends, strict=True))
 
 

@@ -55,8 +55,8 @@ def _align_here(
     with text.locate_errors():
         file = text.validate(RosterFile)
         rows = {one.name: RowSource(one, folder, prefix) for one in (*file.party, file.label_party)}
-        ids = {name: one.ids for name, one in rows.items()}
         grouped = {one.name: one.group for one in file.party if one.group is not None}
+        ids = {name: one.ids if grouped else one.store_ids() for name, one in rows.items()}
         groups = {name: rows[file.label_party.name].read_owners(column) for name, column in grouped.items()}
     with ProgressLine("ids", 0) as progress:
         found = intersect(
@@ -66,6 +66,7 @@ def _align_here(
             workers=workers,
             on_progress=progress.count,
             groups=groups,
+            workspaces={name: one.workspace for name, one in rows.items()},
         )
     return _write({name: (one, found[name]) for name, one in rows.items()}, found.ledger.total().bytes)
 
@@ -85,11 +86,11 @@ def _between_organisations(
     require_approval(describe_alignment(own.me, own.label_party, own.feature_parties, grouped), own.me, yes)
     rows = RowSource(own.section, own.folder, prefix)
     with own.text.locate_errors():
-        ids = rows.ids
+        ids = rows.ids if grouped else rows.store_ids()
         groups = {name: rows.read_owners(column) for name, column in grouped.items() if own.is_label_party}
     party = AligningParty(own.network_party, rows.what, say, tuple(grouped))
     with ristretto(workers) as backend, ProgressLine("ids", 0) as progress:
-        found = party.align(ids, backend, terms, progress.count, groups)
+        found = party.align(ids, backend, terms, progress.count, groups, rows.workspace)
     return _write({own.me: (rows, found)}, party.ledger.total().bytes)
 
 
@@ -107,6 +108,7 @@ def _write(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[st
     for name, (rows, alignment) in found.items():
         file = rows.file
         write_alignment(file, alignment)
+        rows.workspace.clear()
         files[name] = str(file)
         if rows.alignment_file is None:
             missing.append(f'{rows.section.path}: {rows.prefix}alignment = "{file.name}"')
