@@ -30,6 +30,7 @@ from thinwire.align.alignment import (
     Alignment,
     AlignmentsDiffer,
     NoOverlap,
+    Terms,
     TooLittleOverlap,
     WorkersFailed,
     read_alignment,

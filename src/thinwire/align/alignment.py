@@ -1,4 +1,6 @@
-"""What an alignment ends in: an error, or rows and their file, safetensors with all else as JSON in the metadata.
+"""What parties ask of an alignment, and what it ends in: an error, or rows and their file.
+
+The file is safetensors, with all else as JSON in the metadata.
 
 ::
 
@@ -18,7 +20,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from fractions import Fraction
 from hashlib import sha256
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,7 +33,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from thinwire.align.ids import Ids, RowNumbers
-from thinwire.base.errors import BadFile, BadIds, BadInput, ThinwireError
+from thinwire.base.errors import BadFile, BadIds, BadInput, BadParameter, ThinwireError
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
 from thinwire.storage.atomic_file import map_write_errors, stage_file
@@ -65,6 +69,39 @@ class AlignmentsDiffer(ThinwireError):
 
 class WorkersFailed(ThinwireError):
     """A worker process could not start, or was ended by the system."""
+
+
+_MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must fit into memory
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """`min_overlap`: so many rows at least (a whole number), or this fraction of this party's rows (a float).
+
+    It decides whether rows are told, not what the label party learns: that one has seen every pairwise overlap by
+    then. Where the set sizes alone show that it cannot be met, nobody sends a single point.
+    """
+
+    min_overlap: int | float = 1
+    max_peer_ids: int = 100_000_000
+
+    def __post_init__(self) -> None:
+        rows = self.min_overlap
+        fits = isinstance(rows, int) and rows >= 1 and not isinstance(rows, bool)
+        if not fits and not (isinstance(rows, float) and 0 < rows <= 1):
+            raise BadParameter(
+                f"min_overlap must be a whole number of rows, 1 at least, or a fraction of this party's rows above "
+                f"0.0 and up to 1.0, got {rows!r}"
+            )
+        most = self.max_peer_ids
+        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_IDS:
+            raise BadParameter(f"max_peer_ids must be a whole number from 1 to {_MOST_IDS}, got {most!r}")
+
+    def minimum_rows(self, own: int) -> int:
+        """Of a party that has so many rows of its own."""
+        if isinstance(self.min_overlap, int):
+            return self.min_overlap
+        return ceil(Fraction(str(self.min_overlap)) * own)  # 0.1 is a tenth, as it is written
 
 
 @dataclass(frozen=True, slots=True, eq=False)

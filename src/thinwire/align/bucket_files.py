@@ -5,7 +5,7 @@
     session.json    whose buckets these are: parties, ids, salt and number; written once, compared ever after
     buckets.json    how many ids each bucket has, and its SHA-256: once it is there, all buckets are
     00007.ids       a bucket: blocks of rows (8 bytes each), lengths (4 each) and the texts
-    00007.match     a bucket that is done: its token, what was found, SHA-256 over both
+    00007.match     a bucket that is done: its token, at the label party which ids match, SHA-256 over both
     00007.sort      common rows by the first bits of their key: 32 bytes of key and 8 of row each
     rows            the common rows in their order
 
@@ -25,21 +25,13 @@ from math import ceil, log, log2, sqrt
 from pathlib import Path
 from secrets import token_bytes
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from thinwire.align.ids import (
-    DIGEST_SIZE,
-    Ids,
-    RowNumbers,
-    digest_sorted_keys,
-    hash_rows,
-    join_texts,
-    require_different,
-)
+from thinwire.align.ids import DIGEST_SIZE, Ids, RowNumbers, digest_sorted_keys, join_texts, require_different
 from thinwire.base.errors import BadFile, BadState, ThinwireError
 from thinwire.base.types import PartyName
 from thinwire.storage.atomic_file import (
@@ -50,6 +42,9 @@ from thinwire.storage.atomic_file import (
     replace_file,
     write_all,
 )
+
+if TYPE_CHECKING:
+    from thinwire.align.protocol import Backend
 
 IN_MEMORY_IDS = 1 << 20  # sets up to this size are matched at once
 BUCKET_IDS = 1 << 19  # a bucket has at most so many ids on average, and half of that at least
@@ -77,6 +72,7 @@ class BucketPlan:
 
     count: int
     salt: bytes
+    engine: str = ""  # the name of the backend that matches them; that of the alignment where there is none
 
     def choose_buckets(self, texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
         """The bucket of each id; alike at all parties."""
@@ -110,7 +106,6 @@ class BucketSession(BaseModel):
 
     me: PartyName
     parties: tuple[PartyName, ...]
-    backend: str
     ids_digest: _Digest
     sizes: dict[PartyName, int]
     buckets: int = Field(ge=2, le=MOST_BUCKETS)
@@ -137,6 +132,7 @@ class Workspace:
     folder: Path
     bucket_ids: int = BUCKET_IDS
     in_memory_ids: int = IN_MEMORY_IDS
+    engine: Backend | None = None  # matches buckets where every party has it
     where: str = "ids"  # what a message about them begins with
     say: Callable[[str], None] = field(default=lambda _: None, compare=False)
     on_bucket: Callable[[], None] = field(default=lambda: None, compare=False)  # one more is done
@@ -204,12 +200,16 @@ class BucketFolder:
         found = self.read_session()
         if found is not None and found != session:
             names = [name for name in BucketSession.model_fields if getattr(found, name) != getattr(session, name)]
-            raise BadState(
-                f"{self.path}: holds the buckets of another alignment (other {', '.join(names)}; "
-                f"{self._count_kept()} of {found.buckets} done). Go on with the same tables and folders at every "
-                f"party, or {self._describe_fresh_start()}"
-            )
+            raise self.refuse_session(found, names)
         return found
+
+    def refuse_session(self, found: BucketSession, names: Sequence[str]) -> BadState:
+        """What is kept here differs in these fields."""
+        return BadState(
+            f"{self.path}: holds the buckets of another alignment (other {', '.join(names)}; {self._count_kept()} of "
+            f"{found.buckets} done). Go on with the same tables and folders at every party, or "
+            f"{self._describe_fresh_start()}"
+        )
 
     def _describe_fresh_start(self) -> str:
         return f"begin again: remove {self.path}, and the folder of that kind at every party"
@@ -273,9 +273,9 @@ class BucketFolder:
 
     # What buckets came to -----------------------------------------------------------------------------------------
 
-    def keep(self, number: int, token: bytes, found: npt.NDArray[np.int32]) -> None:
+    def keep(self, number: int, token: bytes, found: npt.NDArray[np.bool_]) -> None:
         """A bucket is done; it is on the disk once this returns."""
-        data = token + np.ascontiguousarray(found, "<i4").tobytes()
+        data = token + found.tobytes()
         self._replace(f"{number:05}.match", data + sha256(data).digest())
 
     def list_tokens(self, plan: BucketPlan) -> list[bytes]:
@@ -290,9 +290,9 @@ class BucketFolder:
             self._say(f"{error}; this bucket is matched again")
             return NOT_DONE
 
-    def read_matches(self, number: int) -> npt.NDArray[np.int32]:
+    def read_matches(self, number: int) -> npt.NDArray[np.bool_]:
         data = self._read_match(self.path / f"{number:05}.match")
-        return np.frombuffer(data, "<i4", offset=TOKEN_SIZE)
+        return np.frombuffer(data, np.bool_, offset=TOKEN_SIZE)
 
     def _read_match(self, path: Path) -> bytes:
         try:
@@ -310,17 +310,16 @@ class BucketFolder:
         for path in self.path.glob("*.sort"):
             path.unlink()
 
-    def add_common(self, bucket: Bucket, places: RowNumbers, nonce: bytes, plan: BucketPlan) -> None:
-        """Rows of this bucket that all parties have."""
-        keys = hash_rows(bucket.ids, places, nonce)
-        records = np.empty((len(places), _RECORD), np.uint8)
+    def add_common(self, rows: RowNumbers, keys: npt.NDArray[np.uint8], plan: BucketPlan) -> None:
+        """Rows that all parties have, and the keys of their ids."""
+        records = np.empty((len(rows), _RECORD), np.uint8)
         records[:, :DIGEST_SIZE] = keys
-        records[:, DIGEST_SIZE:] = bucket.rows[places].astype("<i8").view(np.uint8).reshape(-1, 8)
+        records[:, DIGEST_SIZE:] = rows.astype("<i8").view(np.uint8).reshape(-1, 8)
         parts = (keys[:, 0].astype(np.int64) << 8 | keys[:, 1]) * plan.count >> 16
         order = np.argsort(parts, kind="stable")
         for part, start, end in _list_runs(parts[order]):
             self._append(f"{part:05}.sort", records[order[start:end]].tobytes())
-        self._rows_sorted += len(places)
+        self._rows_sorted += len(rows)
 
     def sort_common(self, nonce: bytes, plan: BucketPlan) -> tuple[RowNumbers, bytes]:
         """All rows that were added, in the order that all parties agree on, mapped; and the digest of their ids."""

@@ -3,22 +3,26 @@
 ::
 
     label party                                           feature party
-    number of buckets, salt            ------->           (in the answer about set sizes)
+                                       <-------           a faster engine, where there is one (with its verdict)
+    number of buckets, salt, engine    ------->           (in the answer about set sizes)
                                        <-------           a token for each bucket that is done here
     a token for each bucket            ------->           those that are not the same at both are matched now
     the backend's messages             <------>           for each such bucket
     size of the overlap                ------->           as for small sets, with its vote
-    nonce, which places are common     ------->           a message for each bucket
+    nonce, keys of common ids          ------->           a message for each bucket
     digest                             ------->           and the vote
 
 A salted hash of the id says which bucket it goes into, so that equal ids meet. All buckets of a party are filled up
-to one size, which follows from the number of its ids and of buckets: sizes of buckets show nothing.
+to one size, which follows from the number of its ids and of buckets: sizes of buckets show nothing. A feature party
+finds the common ids by the first bytes of their keys, which ids.py sorts common rows by: it holds those ids, so that
+a key shows it nothing else, and no engine needs to name places of lists.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from secrets import token_bytes
 from typing import TYPE_CHECKING
@@ -31,14 +35,13 @@ from thinwire.align.bucket_files import (
     NOT_DONE,
     SALT_SIZE,
     TOKEN_SIZE,
-    Bucket,
     BucketFolder,
     BucketPlan,
     BucketSession,
     Workspace,
     plan_buckets,
 )
-from thinwire.align.ids import DIGEST_SIZE, NONCE_SIZE, Ids, RowNumbers, fresh_nonce
+from thinwire.align.ids import DIGEST_SIZE, NONCE_SIZE, Ids, RowNumbers, fresh_nonce, hash_rows, tag_size
 from thinwire.base.types import Kind, PartyName
 
 if TYPE_CHECKING:
@@ -49,30 +52,52 @@ _TOKENS_STEP = 5  # the number of the messages of kind ALIGNMENT that hold token
 
 def format_plan(plan: BucketPlan) -> bytes:
     """As the label party tells it."""
-    return json.dumps({"buckets": plan.count, "salt": plan.salt.hex()}).encode()
+    return json.dumps({"buckets": plan.count, "salt": plan.salt.hex(), "engine": plan.engine}).encode()
 
 
 def parse_plan(said: object) -> BucketPlan | None:
     """What a message says, read as JSON; None where it is no plan."""
-    if not isinstance(said, dict) or said.keys() != {"buckets", "salt"}:
+    if not isinstance(said, dict) or said.keys() != {"buckets", "salt", "engine"}:
         return None
-    count, salt = said["buckets"], said["salt"]
+    count, salt, engine = said["buckets"], said["salt"], said["engine"]
     is_count = isinstance(count, int) and not isinstance(count, bool) and 2 <= count <= MOST_BUCKETS
-    if not is_count or count & (count - 1) or not isinstance(salt, str):
+    if not is_count or count & (count - 1) or not isinstance(salt, str) or not isinstance(engine, str):
         return None
     try:
-        return BucketPlan(count, bytes.fromhex(salt)) if len(salt) == 2 * SALT_SIZE else None
+        return BucketPlan(count, bytes.fromhex(salt), engine) if len(salt) == 2 * SALT_SIZE else None
     except ValueError:
         return None
 
 
-def choose_plan(workspace: Workspace | None, largest: int) -> BucketPlan | None:
-    """At the label party: that of the folder, where an alignment was begun there; None for sets that fit at once."""
-    if workspace is None:
+def name_engine(workspace: Workspace | None) -> bytes:
+    """What a feature party offers with its verdict on the sizes; nothing where there is none."""
+    return b"" if workspace is None or workspace.engine is None else workspace.engine.name.encode()
+
+
+def plan_alignment(
+    workspace: Workspace | None, sizes: Mapping[PartyName, int], offers: Mapping[PartyName, bytes]
+) -> BucketPlan | None:
+    """At the label party: the folder's plan, where an alignment was begun there; None for sets that fit at once."""
+    plan = None
+    if workspace is not None:
+        plan = plan_buckets(max(sizes.values()), workspace.bucket_ids, workspace.in_memory_ids)
+    if plan is None or workspace is None:
         return None
-    plan = plan_buckets(largest, workspace.bucket_ids, workspace.in_memory_ids)
-    found = None if plan is None else BucketFolder(workspace).read_session()
-    return plan if found is None else found.plan
+    found = BucketFolder(workspace).read_session()
+    if found is not None and found.sizes != sizes:
+        raise BucketFolder(workspace).refuse_session(found, ["sizes"])
+    return _choose_engine(plan if found is None else found.plan, workspace, offers)
+
+
+def _choose_engine(plan: BucketPlan, workspace: Workspace, offers: Mapping[PartyName, bytes]) -> BucketPlan:
+    """With the faster one, where every party has the same; says so where one has not."""
+    if workspace.engine is None:
+        return plan
+    lacking = [party for party, offer in offers.items() if offer != name_engine(workspace)]
+    if lacking:
+        workspace.say(f"{', '.join(lacking)} cannot match by {workspace.engine.name}: all match by the default")
+        return plan
+    return replace(plan, engine=workspace.engine.name)
 
 
 class BucketedMatch:
@@ -88,7 +113,7 @@ class BucketedMatch:
         workspace: Workspace,
     ) -> None:
         self.talk, self.sizes = talk, sizes
-        self._backend, self._plan, self._workspace = backend, plan, workspace
+        self._backend, self._plan, self._workspace = self._choose_backend(plan, backend, workspace), plan, workspace
         self._size = plan.padded_size(len(ids))
         self._peers = {peer: plan.padded_size(size) for peer, size in sizes.items() if peer != talk.me}
         self._folder = BucketFolder(workspace)
@@ -96,13 +121,20 @@ class BucketedMatch:
         self._session = BucketSession(
             me=talk.me,
             parties=talk.parties,
-            backend=backend.name,
             ids_digest=ids.digest(),
             sizes=dict(sizes),
             buckets=plan.count,
             salt=plan.salt.hex(),
         )
         self._folder.require_session(self._session)
+
+    def _choose_backend(self, plan: BucketPlan, backend: Backend, workspace: Workspace) -> Backend:
+        if not plan.engine:
+            return backend
+        if workspace.engine is None or workspace.engine.name != plan.engine:
+            what = f"a plan to match by {plan.engine[:64]!r}, which this party has not offered"
+            raise self.talk.build_error(self.talk.label_party, what)
+        return workspace.engine
 
     # Matching -----------------------------------------------------------------------------------------------------
 
@@ -145,15 +177,15 @@ class BucketedMatch:
         more = f"; {again} more are done here alone, and are matched again" if again else ""
         self._workspace.say(f"{done} of {self._plan.count} buckets are done{more}")
 
-    def _match_bucket(self, number: int, on_progress: Progress) -> npt.NDArray[np.int32]:
-        """At the label party the places of its ids at each peer, at a feature party the order of its list."""
+    def _match_bucket(self, number: int, on_progress: Progress) -> npt.NDArray[np.bool_]:
+        """Which of the label party's ids each peer has, [peers, ids]; nothing at a feature party."""
         talk, bucket = self.talk.for_bucket(number, self._plan.count), self._folder.read(number)
         ids = bucket.pad(self._size)
         if talk.me != talk.label_party:
-            order = self._backend.match_as_feature(talk, ids, self._peers[talk.label_party], on_progress)
-            return order.astype(np.int32)
+            self._backend.match_as_feature(talk, ids, self._peers[talk.label_party], on_progress)
+            return np.empty(0, np.bool_)
         places = self._backend.match_as_label(talk, ids, self._peers, on_progress)
-        return np.stack([places[peer][: len(bucket.ids)] for peer in self._peers]).astype(np.int32)
+        return np.stack([places[peer][: len(bucket.ids)] >= 0 for peer in self._peers])
 
     # The label party's end ----------------------------------------------------------------------------------------
 
@@ -161,29 +193,32 @@ class BucketedMatch:
         """How many ids are in common with each of the others, and with all."""
         pairs, common = np.zeros(len(self._peers), np.int64), 0
         for number in range(self._plan.count):
-            matched = self._read_places(number) >= 0
+            matched = self._read_matched(number)
             pairs += np.count_nonzero(matched, axis=1)
             common += int(np.count_nonzero(matched.all(axis=0)))
         return dict(zip(self._peers, pairs.tolist(), strict=True)), common
 
-    def _read_places(self, number: int) -> npt.NDArray[np.int32]:
+    def _read_matched(self, number: int) -> npt.NDArray[np.bool_]:
         return self._folder.read_matches(number).reshape(len(self._peers), -1)
 
     def tell_common(self) -> tuple[RowNumbers, bytes]:
-        """Tells each party which of its places are common; gives this party's rows in order, and their digest."""
+        """Tells each party the keys of common ids; gives this party's rows in order, and their digest."""
         nonce = fresh_nonce()
         self._folder.begin_sort()
         for number in range(self._plan.count):
-            places = self._read_places(number)
-            common = np.flatnonzero((places >= 0).all(axis=0))
-            for peer, found in zip(self._peers, places, strict=True):
-                body = _pack_bits(found[common], self._peers[peer])
+            bucket, common = self._folder.read(number), np.flatnonzero(self._read_matched(number).all(axis=0))
+            keys = hash_rows(bucket.ids, common, nonce)
+            for peer, size in self._peers.items():
+                body = np.sort(_cut_keys(keys, self._size_key(size))).tobytes()
                 self.talk.send(peer, Kind.COMMON_ROWS, number, body if number else nonce + body)
-            self._folder.add_common(self._folder.read(number), common, nonce, self._plan)
+            self._folder.add_common(bucket.rows[common], keys, self._plan)
         rows, digest = self._folder.sort_common(nonce, self._plan)
         for peer in self._peers:
             self.talk.send(peer, Kind.COMMON_ROWS, self._plan.count, digest)
         return rows, digest
+
+    def _size_key(self, peer_size: int) -> int:
+        return tag_size(self._size, peer_size, self._plan.count)
 
     # A feature party's end ----------------------------------------------------------------------------------------
 
@@ -192,26 +227,31 @@ class BucketedMatch:
         talk, nonce, left = self.talk, b"", size
         self._folder.begin_sort()
         for number in range(self._plan.count):
-            head = 0 if number else NONCE_SIZE
-            expected = head + -(-self._size // 8)
-            body = talk.receive_exactly(talk.label_party, Kind.COMMON_ROWS, number, expected)
-            nonce = nonce or body[:head]
+            body = talk.receive(talk.label_party, Kind.COMMON_ROWS, number)
+            if not number:
+                nonce, body = body[:NONCE_SIZE], body[NONCE_SIZE:]
             bucket = self._folder.read(number)
-            places = self._find_rows(number, bucket, np.frombuffer(body, np.uint8, offset=head))
-            left -= len(places)
-            self._folder.add_common(bucket, places, nonce, self._plan)
+            keys = hash_rows(bucket.ids, np.arange(len(bucket.ids)), nonce)
+            common = self._find_common(number, keys, body)
+            left -= len(common)
+            self._folder.add_common(bucket.rows[common], keys[common], self._plan)
         if left:
             raise talk.build_error(talk.label_party, f"{size - left} common rows, after announcing {size}")
         theirs = talk.receive_exactly(talk.label_party, Kind.COMMON_ROWS, self._plan.count, DIGEST_SIZE)
         return *self._folder.sort_common(nonce, self._plan), theirs
 
-    def _find_rows(self, number: int, bucket: Bucket, packed: npt.NDArray[np.uint8]) -> RowNumbers:
-        """Which of the bucket's ids stand behind the places whose bit is set."""
-        bits = np.flatnonzero(np.unpackbits(packed, bitorder="little"))
-        order = self._folder.read_matches(number)
-        if np.any(bits >= len(order)) or np.any(order[bits] >= len(bucket.ids)):
-            raise self.talk.build_error(self.talk.label_party, f"common rows of bucket {number} that are no ids")
-        return order[bits].astype(np.int64)
+    def _find_common(self, number: int, keys: npt.NDArray[np.uint8], body: bytes) -> RowNumbers:
+        """Which of a bucket's ids have the keys of a message, of which each must be there once."""
+        size = self._size_key(self._peers[self.talk.label_party])
+        if len(body) % size or len(body) > size * len(keys):
+            what = f"keys of bucket {number} in {len(body)} bytes, at most {len(keys)} of {size} can be"
+            raise self.talk.build_error(self.talk.label_party, what)
+        told = np.frombuffer(body, f"S{size}")
+        common = np.flatnonzero(np.isin(_cut_keys(keys, size), told))
+        if len(common) != len(told):
+            what = f"{len(told)} keys of bucket {number}, of which {len(common)} are those of ids"
+            raise self.talk.build_error(self.talk.label_party, what)
+        return common
 
 
 def _count_on(on_progress: Progress, before: int, total: int, done: int, _: int, stage: str) -> None:
@@ -222,7 +262,6 @@ def _cut_tokens(body: bytes) -> list[bytes]:
     return [body[at : at + TOKEN_SIZE] for at in range(0, len(body), TOKEN_SIZE)]
 
 
-def _pack_bits(places: npt.NDArray[np.int32], count: int) -> bytes:
-    bits = np.zeros(count, np.uint8)
-    bits[places] = 1
-    return np.packbits(bits, bitorder="little").tobytes()
+def _cut_keys(keys: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.bytes_]:
+    """The first bytes of each, as one value."""
+    return np.ascontiguousarray(keys[:, :size]).view(f"S{size}")[:, 0]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b, sha256
+from math import ceil, log2
 from mmap import ACCESS_READ, mmap
 from numbers import Integral
 from pathlib import Path
@@ -290,6 +291,7 @@ NONCE_SIZE = 32
 DIGEST_SIZE = 32
 _DOMAIN = b"thinwire alignment 1"
 _CHUNK = 65536
+_FALSE_MATCH_BITS = 40
 
 
 def fresh_nonce() -> bytes:
@@ -326,6 +328,11 @@ def digest_sorted_keys(parts: Iterable[npt.NDArray[np.uint8]], count: int, nonce
     for keys in parts:
         digest.update(np.ascontiguousarray(keys).data)
     return digest.digest()
+
+
+def tag_size(ids: int, peer_ids: int, buckets: int = 1) -> int:
+    """So many bytes that any false match among all pairs of ids, of all buckets, has a chance below 2^-40."""
+    return ceil((_FALSE_MATCH_BITS + log2(ids) + log2(peer_ids) + log2(buckets)) / 8)
 
 
 def shuffle_rows(count: int) -> RowNumbers:

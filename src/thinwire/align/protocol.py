@@ -1,4 +1,4 @@
-"""An alignment between parties: its terms, its messages in order, and each role's half."""
+"""An alignment between parties: its messages in order, and each role's half."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
-from fractions import Fraction
-from math import ceil
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from thinwire.align.alignment import Alignment, AlignmentsDiffer, NoOverlap, TooLittleOverlap
+from thinwire.align.alignment import Alignment, AlignmentsDiffer, NoOverlap, Terms, TooLittleOverlap
 from thinwire.align.bucket_files import BucketPlan, Workspace, open_workspace
-from thinwire.align.bucketed import BucketedMatch, choose_plan, format_plan, parse_plan
+from thinwire.align.bucketed import BucketedMatch, format_plan, name_engine, parse_plan, plan_alignment
 from thinwire.align.ids import (
     DIGEST_SIZE,
     NONCE_SIZE,
@@ -35,39 +33,6 @@ from thinwire.base.types import Kind, PartyName
 from thinwire.engine.channel.base import Channel, Message
 
 _NUMBERS = 1 << 32  # that messages of a kind may have
-_MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must fit into memory
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """`min_overlap`: so many rows at least (a whole number), or this fraction of this party's rows (a float).
-
-    It decides whether rows are told, not what the label party learns: that one has seen every pairwise overlap by
-    then. Where the set sizes alone show that it cannot be met, nobody sends a single point.
-    """
-
-    min_overlap: int | float = 1
-    max_peer_ids: int = 100_000_000
-
-    def __post_init__(self) -> None:
-        rows = self.min_overlap
-        fits = isinstance(rows, int) and rows >= 1 and not isinstance(rows, bool)
-        if not fits and not (isinstance(rows, float) and 0 < rows <= 1):
-            raise BadParameter(
-                f"min_overlap must be a whole number of rows, 1 at least, or a fraction of this party's rows above "
-                f"0.0 and up to 1.0, got {rows!r}"
-            )
-        most = self.max_peer_ids
-        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_IDS:
-            raise BadParameter(f"max_peer_ids must be a whole number from 1 to {_MOST_IDS}, got {most!r}")
-
-    def minimum_rows(self, own: int) -> int:
-        """Of a party that has so many rows of its own."""
-        if isinstance(self.min_overlap, int):
-            return self.min_overlap
-        return ceil(Fraction(str(self.min_overlap)) * own)  # 0.1 is a tenth, as it is written
-
-
 ANY_OVERLAP = Terms()
 NO_GROUPS: Mapping[PartyName, OwnerIds] = MappingProxyType({})
 
@@ -155,6 +120,7 @@ _GREETING = struct.Struct("<BQ")  # version, number of ids; the backend's name f
 _COUNT = struct.Struct("<Q")
 _COUNTS = struct.Struct("<QQ")  # rows, and owners of rows
 _ACCEPTS, _REFUSES = b"\x01", b"\x00"
+_LONGEST_VERDICT = 256  # bytes, with the name of an engine
 _ROWS_A_MESSAGE = 1 << 22  # whose owners one message tells
 
 
@@ -196,19 +162,24 @@ def _greeted(talk: Conversation, peer: PartyName, backend: str, terms: Terms) ->
     return int(ids)
 
 
-def vote(
-    talk: Conversation, step: Step, accepts: bool, plan: BucketPlan | None = None
-) -> tuple[tuple[PartyName, ...], BucketPlan | None]:
-    """Who refuses, and the plan where nobody does: each feature party gives its verdict, and the label party, with
-    its own, tells everybody."""
+def vote(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]:
+    """Who refuses: each feature party gives its verdict, and the label party, with its own, tells everybody."""
     if talk.me == talk.label_party:
         refusing = [party for party in talk.feature_parties if not _verdict(talk, party, step)]
         refusing += [] if accepts else [talk.me]
-        body = json.dumps(refusing).encode() if refusing or plan is None else format_plan(plan)
-        for party in talk.feature_parties:
-            talk.send(party, Kind.ALIGNMENT, step, body)
-        return tuple(refusing), plan
+        _tell_all(talk, step, json.dumps(refusing).encode())
+        return tuple(refusing)
     talk.send(talk.label_party, Kind.ALIGNMENT, step, _ACCEPTS if accepts else _REFUSES)
+    return _hear_refusals(talk, step, accepts)[0]
+
+
+def _tell_all(talk: Conversation, step: Step, body: bytes) -> None:
+    for party in talk.feature_parties:
+        talk.send(party, Kind.ALIGNMENT, step, body)
+
+
+def _hear_refusals(talk: Conversation, step: Step, accepts: bool) -> tuple[tuple[PartyName, ...], BucketPlan | None]:
+    """Who refuses, by the label party's word; or, of sizes that nobody refuses, its plan, where there is one."""
     body = talk.receive(talk.label_party, Kind.ALIGNMENT, step)
     try:
         told = json.loads(body)
@@ -224,10 +195,13 @@ def vote(
 
 
 def _verdict(talk: Conversation, party: PartyName, step: Step) -> bool:
-    body = talk.receive_exactly(party, Kind.ALIGNMENT, step, 1)
-    if body not in (_ACCEPTS, _REFUSES):
-        raise talk.build_error(party, f"the verdict {body!r}")
-    return body == _ACCEPTS
+    return _parse_verdict(talk, party, talk.receive_exactly(party, Kind.ALIGNMENT, step, 1))
+
+
+def _parse_verdict(talk: Conversation, party: PartyName, body: bytes) -> bool:
+    if body[:1] not in (_ACCEPTS, _REFUSES) or len(body) > _LONGEST_VERDICT:
+        raise talk.build_error(party, f"the verdict {body[:80]!r}")
+    return body[:1] == _ACCEPTS
 
 
 def announce_overlap(talk: Conversation, size: int, owners: Mapping[PartyName, int]) -> None:
@@ -277,12 +251,10 @@ def align_label_party(
     brought = {peer: len(groups[peer].ids) if peer in groups else len(ids) for peer in talk.feature_parties}
     peer_ids = greet(talk, brought, backend.name, terms)
     sizes = peer_ids | {talk.me: len(ids)}
-    plan = None if groups else choose_plan(workspace, max(sizes.values()))
-    match = None
+    rows = {name: size for name, size in sizes.items() if name not in groups}
+    plan = _agree_on_sizes(talk, rows, terms, None if groups else workspace)
     if plan is not None and workspace is not None:
         match = BucketedMatch(talk, backend, plan, ids, sizes, workspace)
-    _agree_on_sizes(talk, {name: size for name, size in sizes.items() if name not in groups}, terms, plan)
-    if match is not None:
         return _align_buckets_as_label(ids, match, terms, on_progress)
     ids.require_different()
 
@@ -342,7 +314,7 @@ def align_feature_party(
     """A feature party's half. The workspace is for buckets, where the label party asks for some."""
     is_grouped = talk.me in talk.grouped
     sizes = greet(talk, {talk.label_party: len(ids)}, backend.name, terms) | {talk.me: len(ids)}
-    plan = _agree_on_sizes(talk, sizes, terms)
+    plan = _agree_on_sizes(talk, sizes, terms, workspace)
     if plan is not None:
         with open_workspace(workspace) as room:
             match = BucketedMatch(talk, backend, plan, ids, sizes, room)
@@ -388,20 +360,31 @@ def _align_buckets_as_feature(ids: Ids, match: BucketedMatch, terms: Terms, on_p
 
 
 def _agree_on_sizes(
-    talk: Conversation, sizes: Mapping[PartyName, int], terms: Terms, plan: BucketPlan | None = None
+    talk: Conversation, sizes: Mapping[PartyName, int], terms: Terms, workspace: Workspace | None
 ) -> BucketPlan | None:
-    """The label party's plan, where sets are so large that there is one."""
+    """The label party's plan, where sets are so large that there is one; else as `vote`."""
     needed, smallest = terms.minimum_rows(sizes[talk.me]), min(sizes.values())
-    refusing, agreed = vote(talk, Step.SIZES_ACCEPTED, smallest >= needed, plan)
+    accepts, step = smallest >= needed, Step.SIZES_ACCEPTED
+    if talk.me != talk.label_party:
+        verdict = _ACCEPTS if accepts else _REFUSES
+        talk.send(talk.label_party, Kind.ALIGNMENT, step, verdict + name_engine(workspace))
+        refusing, plan = _hear_refusals(talk, step, accepts)
+    else:
+        said = {party: talk.receive(party, Kind.ALIGNMENT, step) for party in talk.feature_parties}
+        refusing = tuple(party for party, body in said.items() if not _parse_verdict(talk, party, body))
+        refusing += () if accepts else (talk.me,)
+        plan = (
+            None if refusing else plan_alignment(workspace, sizes, {party: body[1:] for party, body in said.items()})
+        )
+        _tell_all(talk, step, json.dumps(refusing).encode() if plan is None else format_plan(plan))
     if refusing:
         raise TooLittleOverlap(f"at most {smallest} ids can be in common", refusing, needed)
-    return agreed
+    return plan
 
 
 def _agree_on_overlap(talk: Conversation, own: int, size: int, terms: Terms) -> None:
     needed = terms.minimum_rows(own)
-    refusing, _ = vote(talk, Step.OVERLAP_ACCEPTED, size >= needed)
-    if refusing:
+    if refusing := vote(talk, Step.OVERLAP_ACCEPTED, size >= needed):
         raise TooLittleOverlap(f"{size} ids are in common", refusing, needed)
 
 
@@ -474,8 +457,7 @@ def _alignment(
     owners: Mapping[PartyName, RowNumbers] | None = None,
 ) -> Alignment:
     """What all parties accept; raises AlignmentsDiffer where one does not."""
-    differing, _ = vote(talk, Step.DIGEST_ACCEPTED, accepts)
-    if differing:
+    if differing := vote(talk, Step.DIGEST_ACCEPTED, accepts):
         raise AlignmentsDiffer(differing)
     return Alignment(
         me=talk.me,
