@@ -11,8 +11,8 @@ the same time; only its client learns the intersection. It pins protobuf, so it 
     python -m venv openmined && openmined/bin/pip install openmined-psi
     python benchmarks/align.py --openmined-python openmined/bin/python
 
-With --bucket-ids, sets of more ids than that go into buckets of at most so many on disk, in the folder; a run that was
-stopped goes on there with the same command. With --spu-python the same ids go through RR22 too, in such buckets:
+With --bucket-ids, sets of more ids than that go into buckets of at most so many on disk, in the folder; a run that
+was stopped goes on there with the same command. With --spu-python the same ids go through RR22 too, in such buckets:
 
     python3.11 -m venv spu && spu/bin/pip install --no-deps spu
     python benchmarks/align.py --ids 1000000 --spu-python spu/bin/python
@@ -88,7 +88,7 @@ def _missing(python: str) -> str:
 
 
 def our_command(bucket_ids: int = 0, folder: str = "", spu_python: str = "") -> list[str]:
-    """Buckets of so many ids (0: the default) in a folder (none: a temporary one), matched by RR22 where it is given."""
+    """Buckets of so many ids (0: the default) in a folder ("": a temporary one), by RR22 where that is given."""
     return [sys.executable, __file__, "--party", str(bucket_ids), folder, spu_python]
 
 
@@ -296,8 +296,8 @@ def _others_cpu_seconds() -> float:
 def _format(name: str, cost: Cost, ids: int) -> str:
     return (
         f"{name:14} {cost.wall_seconds:8.1f} s wall {cost.cpu_seconds:8.1f} s CPU {cost.bytes / 2**20:8.1f} MiB "
-        f"{cost.bytes / ids:6.1f} bytes an id {cost.peak_mb:7.0f} MB peak ({cost.party_peak_mb:.0f} MB a party) {cost.common:9} in common "
-        f"{cost.others_cpu_seconds:7.1f} s CPU by others"
+        f"{cost.bytes / ids:6.1f} bytes an id {cost.peak_mb:7.0f} MB peak ({cost.party_peak_mb:.0f} a party) "
+        f"{cost.common:9} in common {cost.others_cpu_seconds:7.1f} s CPU by others"
     )
 
 

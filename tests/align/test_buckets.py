@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import shutil
+import sys
 from collections.abc import Iterable
 from hashlib import sha256
 from math import exp, lgamma, log, log1p
 from pathlib import Path
+from signal import SIGKILL
+from subprocess import DEVNULL, Popen, run
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -259,6 +265,24 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path: Path, monkeypatch: p
     assert len(kept) == {"00002.match": 2, "00000.sort": 4}.get(name, 0)
     assert {len(one) for one in in_buckets(tmp_path).values()} == {40}
     assert kept.items() <= match_files(tmp_path, "bank").items()
+
+
+@pytest.mark.faults
+def test_processes_that_were_killed_go_on_with_the_same_command(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "align.py"
+    words = ["--ids", "3000", "--bucket-ids", "400", "--folder", str(tmp_path), "--json"]
+    command = [sys.executable, str(script), *words]
+    with Popen(command, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True) as first:
+        while not (tmp_path / "shop" / "00001.match").exists():
+            assert first.poll() is None
+            sleep(0.01)
+        os.killpg(first.pid, SIGKILL)
+    kept = (tmp_path / "shop" / "00000.match").read_bytes()
+    assert kept[:16] == (tmp_path / "bank" / "00000.match").read_bytes()[:16]
+    second = run(command, capture_output=True, text=True, check=True)
+    assert re.match(r"[1-7] of 8 buckets are done", second.stderr)
+    assert json.loads(second.stdout)["runs"][0]["thinwire"]["common"] == 1500
+    assert not (tmp_path / "shop").exists()
 
 
 # What is refused ----------------------------------------------------------------------------------------------------

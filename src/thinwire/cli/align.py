@@ -63,9 +63,7 @@ def _find_engine(python: str, workers: int | None) -> Backend | None:
         return None
 
 
-def _align_here(
-    job: Path, settings: Sequence[str], prefix: str, terms: AlignTerms, workers: int | None, engine: Backend | None
-) -> dict[str, Any]:
+def _align_here(request: _Request) -> dict[str, Any]:
     """All parties in this process, by the same messages."""
     from thinwire.align import intersect
     from thinwire.job.job_file import read_text
