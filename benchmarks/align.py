@@ -161,7 +161,7 @@ def _party(room: Sequence[str], me: int, port: int, ids: int, workers: int) -> N
 
     role = align_label_party if me else align_feature_party
     with (
-        open_workspace(_workspace(me, *room, workers=workers)) as workspace,
+        open_workspace(_workspace(me, room, workers)) as workspace,
         _connected(me, port) as connection,
         ristretto(workers) as backend,
     ):
@@ -177,9 +177,10 @@ def _party(room: Sequence[str], me: int, port: int, ids: int, workers: int) -> N
     print(json.dumps(asdict(cost)))
 
 
-def _workspace(me: int, bucket_ids: str, folder: str, spu_python: str, workers: int) -> Workspace | None:
+def _workspace(me: int, room: Sequence[str], workers: int) -> Workspace | None:
     from thinwire.align.rr22 import find_rr22
 
+    bucket_ids, folder, spu_python = room
     if not int(bucket_ids) and not folder and not spu_python:
         return None
     size = int(bucket_ids) or BUCKET_IDS

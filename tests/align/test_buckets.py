@@ -38,8 +38,7 @@ from thinwire.align import (
     write_alignment,
 )
 from thinwire.align.bucket_files import BucketPlan, plan_buckets
-from thinwire.align.ids import sort_common_rows
-from thinwire.align.ristretto import tag_size
+from thinwire.align.ids import sort_common_rows, tag_size
 from thinwire.base.errors import BadFile, BadIds, BadState, Malformed, ThinwireError
 from thinwire.base.types import Kind, PartyName
 from thinwire.data.readers.features import read_id_texts, stream_id_texts
@@ -191,7 +190,8 @@ def test_a_stopped_alignment_goes_on_with_the_buckets_that_are_done(tmp_path: Pa
     with pytest.raises(Killed):
         in_buckets(tmp_path, changes={party: killed_at(3 << 30)})
     kept = {name: match_files(tmp_path, name) for name in IDS}  # some may be a bucket ahead of the others
-    wire, notes = Wire(), []
+    wire = Wire()
+    notes: list[str] = []
     found = aligned(IDS, backend=PLAIN, wire=wire, workspaces=rooms(tmp_path, say=notes.append))
     assert set(common_ids(IDS, found)[LABEL]) == {f"id {number}" for number in range(10, 50)}
     assert any(note.startswith(tuple(f"{done} of 4 buckets are done" for done in (1, 2, 3))) for note in notes)
@@ -221,7 +221,8 @@ def test_a_damaged_result_is_matched_again(tmp_path: Path) -> None:
     in_buckets(tmp_path)
     file = tmp_path / "bank" / "00002.match"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    wire, notes = Wire(), []
+    wire = Wire()
+    notes: list[str] = []
     found = aligned(IDS, backend=PLAIN, wire=wire, workspaces=rooms(tmp_path, say=notes.append))
     assert {len(one) for one in found.values()} == {40}
     assert notes[0] == f"{file}: is damaged: its checksum does not fit; this bucket is matched again"
@@ -248,7 +249,8 @@ def test_a_damaged_bucket_is_named_and_made_again(tmp_path: Path, damage: Any, w
 
 @pytest.mark.parametrize("name", ["session.json", "00001.ids", "00002.match", "00000.sort"])
 def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    write = bucket_files.write_all if name.endswith((".ids", ".sort")) else bucket_files.replace_file
+    function = "write_all" if name.endswith((".ids", ".sort")) else "replace_file"
+    write = getattr(bucket_files, function)
 
     def fail(target: Any, *rest: Any, **settings: Any) -> None:
         path = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
@@ -257,7 +259,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path: Path, monkeypatch: p
         write(target, *rest, **settings)
 
     with monkeypatch.context() as patched:
-        patched.setattr(bucket_files, write.__name__, fail)
+        patched.setattr(bucket_files, function, fail)
         says = rf"bank/{name}: \d+ bytes could not be written: No space left.*make room.*are kept"
         with pytest.raises(ThinwireError, match=says):
             in_buckets(tmp_path)

@@ -8,18 +8,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from thinwire.align.alignment import Alignment
+from thinwire.align.alignment import Alignment, Terms
 from thinwire.align.bucket_files import Workspace, open_workspace
 from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids
-from thinwire.align.protocol import (
-    NO_GROUPS,
-    Backend,
-    Conversation,
-    Progress,
-    Terms,
-    align_feature_party,
-    align_label_party,
-)
+from thinwire.align.protocol import NO_GROUPS, Backend, Conversation, Progress, align_feature_party, align_label_party
 from thinwire.align.ristretto import ristretto
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import PartyName

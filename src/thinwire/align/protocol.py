@@ -251,8 +251,8 @@ def align_label_party(
     brought = {peer: len(groups[peer].ids) if peer in groups else len(ids) for peer in talk.feature_parties}
     peer_ids = greet(talk, brought, backend.name, terms)
     sizes = peer_ids | {talk.me: len(ids)}
-    rows = {name: size for name, size in sizes.items() if name not in groups}
-    plan = _agree_on_sizes(talk, rows, terms, None if groups else workspace)
+    compared = {name: size for name, size in sizes.items() if name not in groups}
+    plan = _agree_on_sizes(talk, compared, terms, None if groups else workspace)
     if plan is not None and workspace is not None:
         match = BucketedMatch(talk, backend, plan, ids, sizes, workspace)
         return _align_buckets_as_label(ids, match, terms, on_progress)

@@ -107,6 +107,7 @@ class Rr22Backend:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="thinwire-rr22-")))
             (folder / "in.csv").write_bytes(b"id\n" + b"\n".join(items.tolist()) + b"\n")
             relay = stack.enter_context(Relay(talk, peer, rank))
+            relay.meet()
             relay.run(self._start(folder, rank, relay))
             if rank:
                 return b""
@@ -162,9 +163,14 @@ class Relay:
             connection.close()
         self._selector.close()
 
+    def meet(self) -> None:
+        """Waits until the peer is here too: the label party may be busy with another one for long."""
+        self._talk.send(self._peer, Kind.BLINDED_IDS, 0, bytes([_WORKING]))
+        self._apply(self._talk.receive(self._peer, Kind.BLINDED_IDS, 0))
+
     def run(self, process: subprocess.Popen[bytes]) -> None:
         """Until both processes are done. Raises where one has failed, and ends the local one in any case."""
-        number, states, idle = 0, (_WORKING, _WORKING), _IDLE_SECONDS[0]
+        number, states, idle = 1, (_WORKING, _WORKING), _IDLE_SECONDS[0]
         try:
             while states != (_DONE, _DONE):
                 state = {None: _WORKING, 0: _DONE}.get(process.poll(), _FAILED)
