@@ -302,6 +302,13 @@ def test_ids_that_have_changed_since_are_refused_and_the_folder_stays(tmp_path: 
     assert {len(one) for one in in_buckets(tmp_path).values()} == {40}
 
 
+def test_other_ids_take_a_folder_where_no_bucket_is_done(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        in_buckets(tmp_path, changes={LABEL: killed_at(0)})
+    other = IDS | {"bank": IDS["bank"][1:], LABEL: [*IDS[LABEL][:-1], "another"]}
+    assert set(common_ids(other, in_buckets(tmp_path, other))[LABEL]) == {f"id {number}" for number in range(10, 50)}
+
+
 def test_a_peer_with_other_buckets_is_refused_and_the_folder_stays(tmp_path: Path) -> None:
     in_buckets(tmp_path)
     kept = match_files(tmp_path, "bank")

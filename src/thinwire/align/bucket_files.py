@@ -191,25 +191,28 @@ class BucketFolder:
 
     def begin(self, session: BucketSession) -> None:
         """Takes the folder for this session."""
-        if self.require_session(session) is None:
-            make_folder(self.path)
+        if self.require_session(session) != session:
+            with map_write_errors(self.path, kind=BucketsNotWritten):
+                make_folder(self.path)
+                (self.path / "buckets.json").unlink(missing_ok=True)
             self._replace("session.json", session.model_dump_json().encode())
 
     def require_session(self, session: BucketSession) -> BucketSession | None:
-        """Refuses a folder that belongs to another one, and leaves it as it is; None where nothing was begun."""
+        """What was begun here. Refuses a folder where another session has buckets that are done, and keeps it."""
         found = self.read_session()
         if found is not None and found != session:
             names = [name for name in BucketSession.model_fields if getattr(found, name) != getattr(session, name)]
-            raise self.refuse_session(found, names)
+            self.require_nothing_done(found, names)
         return found
 
-    def refuse_session(self, found: BucketSession, names: Sequence[str]) -> BadState:
-        """What is kept here differs in these fields."""
-        return BadState(
-            f"{self.path}: holds the buckets of another alignment (other {', '.join(names)}; {self._count_kept()} of "
-            f"{found.buckets} done). Go on with the same tables and folders at every party, or "
-            f"{self._describe_fresh_start()}"
-        )
+    def require_nothing_done(self, found: BucketSession, names: Sequence[str]) -> None:
+        """Of a session that differs in these fields from what goes on now."""
+        if kept := self._count_kept():
+            raise BadState(
+                f"{self.path}: holds the buckets of another alignment (other {', '.join(names)}; {kept} of "
+                f"{found.buckets} done). Go on with the same tables and folders at every party, or "
+                f"{self._describe_fresh_start()}"
+            )
 
     def _describe_fresh_start(self) -> str:
         return f"begin again: remove {self.path}, and the folder of that kind at every party"

@@ -83,9 +83,11 @@ def plan_alignment(
         plan = plan_buckets(max(sizes.values()), workspace.bucket_ids, workspace.in_memory_ids)
     if plan is None or workspace is None:
         return None
-    found = BucketFolder(workspace).read_session()
+    folder = BucketFolder(workspace)
+    found = folder.read_session()
     if found is not None and found.sizes != sizes:
-        raise BucketFolder(workspace).refuse_session(found, ["sizes"])
+        folder.require_nothing_done(found, ["sizes"])
+        found = None
     return _choose_engine(plan if found is None else found.plan, workspace, offers)
 
 

@@ -136,10 +136,10 @@ class StoredIds:
     def add(self, texts: Sequence[bytes]) -> None:
         ends = self._end + np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
         for path, data in zip(self._files, (b"".join(texts), ends.astype("<i8").tobytes()), strict=True):
-            if not self.count:
-                make_folder(path.parent)
-                path.unlink(missing_ok=True)
             with map_write_errors(path, len(data)):
+                if not self.count:
+                    make_folder(path.parent)
+                    path.unlink(missing_ok=True)
                 append_file(path, data)
         self.count += len(texts)
         self._end = int(ends[-1]) if texts else self._end
