@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +45,7 @@ _MESSAGE = 1 << 22  # bytes that travel at a time
 _READ = 1 << 18
 _IDLE_SECONDS = (0.001, 0.1)  # between two looks while nothing travels
 _CONNECT_SECONDS = 60.0
+_STALL_SECONDS = 1800.0  # many times what a bucket takes
 _MOST_CONNECTIONS = 256
 _RECORD = struct.Struct("<IBI")  # connection, what, bytes
 _OPEN, _DATA, _CLOSE = range(3)
@@ -123,7 +124,8 @@ class Rr22Backend:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=folder,
-                env={"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder)},
+                # Arrow's pool, which reads the file, waits for itself for ever where it has one thread alone.
+                env={"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder), "OMP_NUM_THREADS": "8"},
                 start_new_session=True,
             )
 
@@ -170,7 +172,7 @@ class Relay:
 
     def run(self, process: subprocess.Popen[bytes]) -> None:
         """Until both processes are done. Raises where one has failed, and ends the local one in any case."""
-        number, states, idle = 1, (_WORKING, _WORKING), _IDLE_SECONDS[0]
+        number, states, idle, moved = 1, (_WORKING, _WORKING), _IDLE_SECONDS[0], monotonic()
         try:
             while states != (_DONE, _DONE):
                 state = {None: _WORKING, 0: _DONE}.get(process.poll(), _FAILED)
@@ -180,7 +182,13 @@ class Relay:
                     raise WorkersFailed(f"RR22 ended with code {process.returncode}: {_read_end(process)}")
                 body = self._talk.receive(self._peer, Kind.BLINDED_IDS, number)
                 states = state, self._apply(body)
-                idle = _IDLE_SECONDS[0] if records or len(body) > 1 else min(2 * idle, _IDLE_SECONDS[1])
+                idle = min(2 * idle, _IDLE_SECONDS[1])
+                if records or len(body) > 1:
+                    idle, moved = _IDLE_SECONDS[0], monotonic()
+                elif monotonic() - moved > _STALL_SECONDS:
+                    raise WorkersFailed(
+                        f"RR22 has sent nothing for {_STALL_SECONDS:.0f} s; start the same command again"
+                    )
                 number += 1
         finally:
             _end(process)
@@ -294,6 +302,7 @@ def _connect(port: int) -> socket.socket:
         except OSError as error:
             if monotonic() - began > _CONNECT_SECONDS:
                 raise WorkersFailed(f"RR22 does not listen at 127.0.0.1:{port}: {error}") from None
+            sleep(_IDLE_SECONDS[1])
 
 
 def _read_end(process: subprocess.Popen[bytes]) -> str:
