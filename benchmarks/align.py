@@ -1,6 +1,7 @@
 """What an alignment costs: two parties, each a process of its own, over TCP on this machine.
 
     python benchmarks/align.py [--ids 100000] [--workers 1] [--repeats 1] [--json] [--openmined-python PATH]
+                               [--bucket-ids 524288] [--folder FOLDER] [--spu-python PATH]
 
 Both parties have so many ids, half of them in common. Wall and CPU seconds run from two lists of text to both
 parties' rows; CPU seconds and peak memory are the two processes' together. With --openmined-python the same lists
@@ -9,6 +10,12 @@ the same time; only its client learns the intersection. It pins protobuf, so it 
 
     python -m venv openmined && openmined/bin/pip install openmined-psi
     python benchmarks/align.py --openmined-python openmined/bin/python
+
+With --bucket-ids, sets of more ids than that go into buckets of at most so many on disk, in the folder; a run that
+was stopped goes on there with the same command. With --spu-python the same ids go through RR22 too, in such buckets:
+
+    python3.11 -m venv spu && spu/bin/pip install --no-deps spu
+    python benchmarks/align.py --ids 1000000 --spu-python spu/bin/python
 """
 
 from __future__ import annotations
@@ -20,18 +27,21 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
+from tempfile import mkdtemp
 from threading import Thread
-from time import perf_counter, process_time
+from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
 from benchmarks.results import Row, compare, measure_in_turns
+from thinwire.align import Workspace
+from thinwire.align.bucket_files import BUCKET_IDS, IN_MEMORY_IDS
 from thinwire.base.errors import ThinwireError
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.base import Message
@@ -39,6 +49,7 @@ from thinwire.engine.wire.frame import HEADER_SIZE, Frame, body_length, open_fra
 
 _NAMES = ("bank", "shop")  # the feature party, the label party
 _IDS, _REPEATS = 10_000, 3
+_PIECE = 1 << 18  # ids that are made at a time
 _HOW_TO_GET_IT = "python -m venv openmined && openmined/bin/pip install openmined-psi"
 
 
@@ -76,8 +87,9 @@ def _missing(python: str) -> str:
     return "" if there else f"{python} cannot import openmined-psi; to get it: {_HOW_TO_GET_IT}"
 
 
-def our_command() -> list[str]:
-    return [sys.executable, __file__, "--party"]
+def our_command(bucket_ids: int = 0, folder: str = "", spu_python: str = "") -> list[str]:
+    """Buckets of so many ids (0: the default) in a folder ("": a temporary one), by RR22 where that is given."""
+    return [sys.executable, __file__, "--party", str(bucket_ids), folder, spu_python]
 
 
 def openmined_command(python: str) -> list[str]:
@@ -93,6 +105,7 @@ class Cost:
     bytes: int
     peak_mb: float
     common: int
+    party_peak_mb: float = 0.0  # of the larger party
     others_cpu_seconds: float = (
         0.0  # what the rest of the machine used meanwhile: beside much of it a run says little
     )
@@ -141,21 +154,51 @@ class SocketChannel:
         """Real time passes anyway."""
 
 
-def _party(me: int, port: int, ids: int, workers: int) -> None:
+def _party(room: Sequence[str], me: int, port: int, ids: int, workers: int) -> None:
     """Aligns, and prints what it cost."""
-    from thinwire.align import Conversation, align_feature_party, align_label_party, normalize_ids, ristretto
+    from thinwire.align import Conversation, align_feature_party, align_label_party, ristretto, store_ids
+    from thinwire.align.bucket_files import open_workspace
 
-    first = 0 if me else ids // 2
-    texts = [f"customer-{number:09d}" for number in range(first, first + ids)]
     role = align_label_party if me else align_feature_party
-    with _connected(me, port) as connection, ristretto(workers) as backend:
+    with (
+        open_workspace(_workspace(me, room, workers)) as workspace,
+        _connected(me, port) as connection,
+        ristretto(workers) as backend,
+    ):
         channel = SocketChannel(me, connection)
-        began, worked = perf_counter(), process_time()
-        alignment = role(normalize_ids(texts), Conversation(_NAMES[me], _NAMES[1], _NAMES[:1], channel), backend)
-        seconds, cpu_seconds = perf_counter() - began, process_time() - worked
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cost = Cost(seconds, cpu_seconds, channel.sent, peak_mb, len(alignment))
+        began, worked = perf_counter(), _cpu_seconds()
+        mine = store_ids(_list_ids(me, ids), workspace.folder, workspace.in_memory_ids)
+        talk = Conversation(_NAMES[me], _NAMES[1], _NAMES[:1], channel)
+        alignment = role(mine, talk, backend, workspace=workspace)
+        seconds, cpu_seconds = perf_counter() - began, _cpu_seconds() - worked
+        workspace.clear()
+    peaks = [resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cost = Cost(seconds, cpu_seconds, channel.sent, sum(peaks), len(alignment))
     print(json.dumps(asdict(cost)))
+
+
+def _workspace(me: int, room: Sequence[str], workers: int) -> Workspace | None:
+    from thinwire.align.rr22 import find_rr22
+
+    bucket_ids, folder, spu_python = room
+    if not int(bucket_ids) and not folder and not spu_python:
+        return None
+    size = int(bucket_ids) or BUCKET_IDS
+    engine = replace(find_rr22(spu_python), cores=workers) if spu_python else None
+    path = Path(folder) if folder else Path(mkdtemp(prefix="thinwire-bench-"))
+    in_memory = size if int(bucket_ids) or spu_python else IN_MEMORY_IDS
+    return Workspace(path / _NAMES[me], size, in_memory, engine, say=lambda note: print(note, file=sys.stderr))
+
+
+def _list_ids(me: int, ids: int) -> Iterator[list[str]]:
+    first = 0 if me else ids // 2
+    for start in range(first, first + ids, _PIECE):
+        yield [f"customer-{number:09d}" for number in range(start, min(start + _PIECE, first + ids))]
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those it has started."""
+    return sum(os.times()[:4])
 
 
 def _connected(me: int, port: int) -> socket.socket:
@@ -238,6 +281,7 @@ def cost_of(command: Sequence[str], ids: int, workers: int) -> Cost:
         bytes=bank.bytes + shop.bytes,
         peak_mb=bank.peak_mb + shop.peak_mb,
         common=shop.common,
+        party_peak_mb=max(bank.peak_mb, shop.peak_mb),
         others_cpu_seconds=_others_cpu_seconds() - others,
     )
 
@@ -253,8 +297,8 @@ def _others_cpu_seconds() -> float:
 def _format(name: str, cost: Cost, ids: int) -> str:
     return (
         f"{name:14} {cost.wall_seconds:8.1f} s wall {cost.cpu_seconds:8.1f} s CPU {cost.bytes / 2**20:8.1f} MiB "
-        f"{cost.bytes / ids:6.1f} bytes an id {cost.peak_mb:7.0f} MB peak {cost.common:9} in common "
-        f"{cost.others_cpu_seconds:7.1f} s CPU by others"
+        f"{cost.bytes / ids:6.1f} bytes an id {cost.peak_mb:7.0f} MB peak ({cost.party_peak_mb:.0f} a party) "
+        f"{cost.common:9} in common {cost.others_cpu_seconds:7.1f} s CPU by others"
     )
 
 
@@ -263,12 +307,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--ids", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=1, help="of each party")
     parser.add_argument("--openmined-python", help="a Python that has openmined-psi")
+    parser.add_argument("--bucket-ids", type=int, default=0, help="put larger sets into buckets of at most so many")
+    parser.add_argument("--folder", default="", help="where buckets are kept; a stopped run goes on there")
+    parser.add_argument("--spu-python", default="", help="a Python that has spu: the same ids by RR22 too")
+    parser.add_argument("--only", choices=["thinwire", "RR22", "openmined-psi"], help="one of them alone")
     parser.add_argument("--repeats", type=int, default=1, help="of both in turn")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    commands = {"thinwire": our_command()}
+    commands = {"thinwire": our_command(options.bucket_ids, options.folder)}
+    if options.spu_python:
+        commands["RR22"] = our_command(options.bucket_ids, options.folder, options.spu_python)
     if options.openmined_python:
         commands["openmined-psi"] = openmined_command(options.openmined_python)
+    commands = {name: command for name, command in commands.items() if options.only in (None, name)}
     load = os.getloadavg()[0]
     runs = [
         {name: cost_of(command, options.ids, options.workers) for name, command in commands.items()}
@@ -277,7 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ratios = {
         field: median(getattr(run["openmined-psi"], field) / getattr(run["thinwire"], field) for run in runs)
         for field in ("wall_seconds", "cpu_seconds", "bytes")
-        if len(commands) == 2
+        if {"thinwire", "openmined-psi"} <= commands.keys()
     }
     if options.json:
         shown = [{name: asdict(cost) for name, cost in run.items()} for run in runs]
@@ -294,6 +345,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--party"]:
-        _party(*map(int, sys.argv[2:6]))
+        _party(sys.argv[2:5], *map(int, sys.argv[5:9]))
     else:
         main()

@@ -16,6 +16,7 @@ from thinwire.align import (
     Conversation,
     RistrettoBackend,
     Terms,
+    Workspace,
     align_feature_party,
     align_label_party,
     normalize_ids,
@@ -115,6 +116,7 @@ def aligned(
     wire: Wire | None = None,
     kept: bool = False,
     groups: Mapping[PartyName, Iterable[Any]] | None = None,
+    workspaces: Mapping[PartyName, Workspace] | None = None,
 ) -> dict[PartyName, Alignment]:
     """Every party's result; raises what the first program to fail raised, or keeps it as that party's result."""
     features = [party for party in ids if party != LABEL]
@@ -128,9 +130,10 @@ def aligned(
         used = backend[party] if isinstance(backend, Mapping) else backend
         words = (normalize_ids(ids[party]), talk, used, (terms or {}).get(party, Terms()))
         owners = {name: normalize_owner_ids(values) for name, values in (groups or {}).items()}
-        whole: Callable[[], Alignment] = partial(align_feature_party, *words)
+        room = (workspaces or {}).get(party)
+        whole: Callable[[], Alignment] = partial(align_feature_party, *words, workspace=room)
         if party == LABEL:
-            whole = partial(align_label_party, *words, groups=owners)
+            whole = partial(align_label_party, *words, groups=owners, workspace=room)
         return _kept(whole) if kept else whole
 
     return simulation.run({party: program(party) for party in ids})

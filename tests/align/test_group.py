@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import rbcl
 
-from thinwire.align.protocol import WorkersFailed
+from thinwire.align import WorkersFailed
 from thinwire.align.ristretto import (
     MOST_THREADS,
     InvalidPoint,

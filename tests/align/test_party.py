@@ -13,7 +13,16 @@ import numpy as np
 import pytest
 
 from processes import THINWIRE, Processes, run
-from thinwire.align import Alignment, NoOverlap, Terms, TooLittleOverlap, normalize_ids, read_alignment, ristretto
+from thinwire.align import (
+    Alignment,
+    NoOverlap,
+    Terms,
+    TooLittleOverlap,
+    Workspace,
+    normalize_ids,
+    read_alignment,
+    ristretto,
+)
 from thinwire.align.party import AligningParty
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.job.party_view import read_party_view
@@ -51,6 +60,7 @@ def aligned(
     ids: dict[str, list[str]],
     terms: Terms | None = None,
     what: Callable[[str], str] = lambda _: "training rows",
+    rooms: dict[str, Workspace] | None = None,
 ) -> dict[str, Alignment | ThinwireError]:
     """All parties as threads; what each of them came to."""
     results: dict[str, Alignment | ThinwireError] = {}
@@ -59,7 +69,8 @@ def aligned(
         party = AligningParty(read_party_view(found.job, name).network_party, what(name), lambda _: None)
         try:
             with ristretto(1) as backend:
-                results[name] = party.align(normalize_ids(ids[name]), backend, terms or Terms(), lambda *_: None)
+                mine, room = normalize_ids(ids[name]), (rooms or {}).get(name)
+                results[name] = party.align(mine, backend, terms or Terms(), lambda *_: None, workspace=room)
         except ThinwireError as error:
             results[name] = error
 
@@ -85,6 +96,21 @@ def test_all_end_with_the_same_rows_in_the_same_order(tmp_path: Path) -> None:
     assert {one.digest for one in results.values() if isinstance(one, Alignment)} == {
         next(one.digest for one in results.values() if isinstance(one, Alignment))
     }
+
+
+def test_large_sets_go_in_buckets_that_are_kept(tmp_path: Path) -> None:
+    found = place(tmp_path)
+    ids = {name: ids_of(found, name) for name in found.names}
+    rooms = {name: Workspace(tmp_path / f"{name}.buckets", 8, 8) for name in found.names}
+    results = aligned(found, ids, rooms=rooms)
+    kept = (rooms["bank"].folder / "00000.match").read_bytes()
+    again = aligned(found, ids, rooms=rooms)
+    assert (rooms["bank"].folder / "00000.match").read_bytes() == kept
+    for both in (results, again):
+        rows = [[ids[name][row] for row in one.rows] for name, one in both.items() if isinstance(one, Alignment)]
+        assert len(rows) == len(found.names)
+        assert all(one == rows[0] for one in rows)
+        assert set(rows[0]) == set.intersection(*(set(mine) for mine in ids.values()))
 
 
 def test_no_overlap_and_too_little_are_said_at_every_party(tmp_path: Path) -> None:

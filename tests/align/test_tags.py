@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.align.ristretto import Tags, find_places, find_repeat, tag_size
+from thinwire.align.ids import tag_size
+from thinwire.align.ristretto import Tags, find_places, find_repeat
 
 
 @pytest.mark.parametrize("ids", [1, 2, 1000, 2**20, 10**6, 10**8])

@@ -52,7 +52,7 @@ def padding_bit(body: bytes) -> bytes:
 
 CASES: list[tuple[str, Kind, int, Callable[[bytes], bytes], type[ThinwireError], str]] = [
     ("bank", HELLO, 0, cut(30), Malformed, "'bank' sent a greeting of"),
-    ("bank", HELLO, 0, at(0, b"\x02"), UnknownTag, "'bank' speaks version 2, this party 1"),
+    ("bank", HELLO, 0, at(0, b"\x01"), UnknownTag, "'bank' speaks version 1, this party 2"),
     ("bank", HELLO, 0, lambda body: body + b"!", UnknownTag, "'bank' matches by 'ristretto255, 8 ids a message!'"),
     ("bank", HELLO, 0, cut(1), UnknownTag, "'bank' matches by"),
     ("bank", HELLO, 0, at(1, bytes(8)), Malformed, "'bank' sent word that it has no ids"),

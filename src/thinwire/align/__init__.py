@@ -26,24 +26,23 @@ again with other ids shows what has changed. Nothing of this sort can hide that 
         alignment = align.align_feature_party(align.normalize_ids(ids), talk, backend)
 """
 
-from thinwire.align.alignment import Alignment, read_alignment, write_alignment
-from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids
-from thinwire.align.intersect import AlignmentResult, intersect
-from thinwire.align.protocol import (
+from thinwire.align.alignment import (
+    Alignment,
     AlignmentsDiffer,
-    Backend,
-    Conversation,
     NoOverlap,
-    Progress,
     Terms,
     TooLittleOverlap,
     WorkersFailed,
-    align_feature_party,
-    align_label_party,
+    read_alignment,
+    write_alignment,
 )
+from thinwire.align.bucket_files import Workspace
+from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids, store_ids
+from thinwire.align.intersect import AlignmentResult, intersect
+from thinwire.align.protocol import Backend, Conversation, Progress, align_feature_party, align_label_party
 from thinwire.align.ristretto import RistrettoBackend, ristretto
 
 __all__ = ["Alignment", "AlignmentResult", "AlignmentsDiffer", "Backend", "Conversation", "Ids", "NoOverlap"]
 __all__ += ["Progress", "RistrettoBackend", "Terms", "TooLittleOverlap", "WorkersFailed", "align_feature_party"]
 __all__ += ["align_label_party", "intersect", "normalize_ids", "read_alignment", "ristretto", "write_alignment"]
-__all__ += ["OwnerIds", "normalize_owner_ids"]
+__all__ += ["OwnerIds", "Workspace", "normalize_owner_ids", "store_ids"]

@@ -1,4 +1,14 @@
-"""What a party knows after an alignment, and its file: the rows as safetensors, all else as JSON in the metadata.
+"""What parties ask of an alignment, and what it ends in: an error, or rows and their file.
+
+The file is safetensors, with all else as JSON in the metadata.
+
+::
+
+    ThinwireError
+      NoOverlap                the parties have no id in common
+      TooLittleOverlap         fewer ids in common than a party asks for
+      AlignmentsDiffer         the parties ended with different rows
+      WorkersFailed            the processes that compute have ended
 
 The metadata's `sha256` is that of the whole file as it is with 64 zeros in the place of the digest, so that no byte
 can change unnoticed.
@@ -7,10 +17,12 @@ can change unnoticed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from fractions import Fraction
 from hashlib import sha256
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,11 +33,75 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from thinwire.align.ids import Ids, RowNumbers
-from thinwire.base.errors import BadFile, BadIds, BadInput
+from thinwire.base.errors import BadFile, BadIds, BadInput, BadParameter, ThinwireError
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
-from thinwire.storage.atomic_file import map_write_errors
+from thinwire.storage.atomic_file import map_write_errors, stage_file
 from thinwire.storage.encrypted_files import PLAIN, Files
+
+
+class NoOverlap(ThinwireError):
+    """Not one id is held by all parties."""
+
+
+class TooLittleOverlap(ThinwireError):
+    """Fewer ids are in common than some party asks for; nobody was told which."""
+
+    def __init__(self, what: str, refusing: Sequence[PartyName], needed: int) -> None:
+        self.refusing = tuple(refusing)
+        self.needed = needed  # rows, by this party's own min_overlap
+        super().__init__(
+            f"{what}, too few for {', '.join(map(repr, refusing))} (min_overlap; this party asks for {needed}), so "
+            "nobody was told which rows they are. Bring more rows, or agree on a lower min_overlap"
+        )
+
+
+class AlignmentsDiffer(ThinwireError):
+    """The rows of these parties do not fit the label party's; none may be used."""
+
+    def __init__(self, parties: Sequence[PartyName]) -> None:
+        self.parties = tuple(parties)
+        super().__init__(
+            f"the rows of {', '.join(map(repr, parties))} are not those of the label party; align again, with the "
+            "same version of thinwire and of Python at all parties"
+        )
+
+
+class WorkersFailed(ThinwireError):
+    """A worker process could not start, or was ended by the system."""
+
+
+_MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must fit into memory
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """`min_overlap`: so many rows at least (a whole number), or this fraction of this party's rows (a float).
+
+    It decides whether rows are told, not what the label party learns: that one has seen every pairwise overlap by
+    then. Where the set sizes alone show that it cannot be met, nobody sends a single point.
+    """
+
+    min_overlap: int | float = 1
+    max_peer_ids: int = 100_000_000
+
+    def __post_init__(self) -> None:
+        rows = self.min_overlap
+        fits = isinstance(rows, int) and rows >= 1 and not isinstance(rows, bool)
+        if not fits and not (isinstance(rows, float) and 0 < rows <= 1):
+            raise BadParameter(
+                f"min_overlap must be a whole number of rows, 1 at least, or a fraction of this party's rows above "
+                f"0.0 and up to 1.0, got {rows!r}"
+            )
+        most = self.max_peer_ids
+        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_IDS:
+            raise BadParameter(f"max_peer_ids must be a whole number from 1 to {_MOST_IDS}, got {most!r}")
+
+    def minimum_rows(self, own: int) -> int:
+        """Of a party that has so many rows of its own."""
+        if isinstance(self.min_overlap, int):
+            return self.min_overlap
+        return ceil(Fraction(str(self.min_overlap)) * own)  # 0.1 is a tenth, as it is written
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,6 +161,7 @@ class Alignment:
 
 
 _UNSET = "0" * 64
+_PIECE = 1 << 20  # rows that are written at a time
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -120,11 +197,30 @@ def write_alignment(path: str | Path, alignment: Alignment, files: Files = PLAIN
     held = _Held(**{field: getattr(alignment, field) for field in _Held.model_fields if field != "format"})
     text = held.model_dump_json(exclude=None if held.grouped else {"grouped"})
     metadata = {"alignment": text, "sha256": _UNSET}
+    if isinstance(alignment.rows, np.memmap) and not files.is_encrypted:
+        _write_in_pieces(path, alignment.rows, metadata)
+        return
     tensors = {name: tensor.astype("<i8") for name, tensor in alignment.list_tensors().items()}
     data = safetensors.save(tensors, metadata)
     data = _resealed(data, _UNSET, sha256(data).hexdigest())
     with map_write_errors(path, len(data)):
         files.replace(path, data)
+
+
+def _write_in_pieces(path: Path, rows: RowNumbers, metadata: Mapping[str, str]) -> None:
+    """The same kind of file, of rows that lie on the disk and may be more than fit into memory."""
+    tensor = {"dtype": "I64", "shape": [len(rows)], "data_offsets": [0, 8 * len(rows)]}
+    text = json.dumps({"__metadata__": metadata, "rows": tensor}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    head = len(text).to_bytes(8, "little") + text
+    digest = sha256(head)
+    pieces = [slice(start, start + _PIECE) for start in range(0, len(rows), _PIECE)]
+    for piece in pieces:
+        digest.update(rows[piece].astype("<i8").tobytes())
+    with map_write_errors(path, len(head) + 8 * len(rows)), stage_file(path) as part, PLAIN.new(part) as write:
+        write(_resealed(head, _UNSET, digest.hexdigest()))
+        for piece in pieces:
+            write(rows[piece].astype("<i8").tobytes())
 
 
 def read_alignment(path: str | Path, files: Files = PLAIN) -> Alignment:

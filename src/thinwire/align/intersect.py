@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
-from thinwire.align.alignment import Alignment
+from thinwire.align.alignment import Alignment, Terms
+from thinwire.align.bucket_files import Workspace, open_workspace
 from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids
-from thinwire.align.protocol import (
-    NO_GROUPS,
-    Backend,
-    Conversation,
-    Progress,
-    Terms,
-    align_feature_party,
-    align_label_party,
-)
+from thinwire.align.protocol import NO_GROUPS, Backend, Conversation, Progress, align_feature_party, align_label_party
 from thinwire.align.ristretto import ristretto
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.channel.simulated import Simulation
+
+NO_WORKSPACES: Mapping[PartyName, Workspace] = MappingProxyType({})
 
 
 class AlignmentResult(dict[PartyName, Alignment]):
@@ -42,11 +38,14 @@ def intersect(
     backend: Backend | None = None,
     on_progress: Progress | None = None,
     groups: Mapping[PartyName, Iterable[Any] | OwnerIds] = NO_GROUPS,
+    workspaces: Mapping[PartyName, Workspace] = NO_WORKSPACES,
 ) -> AlignmentResult:
     """Which rows all parties have, and in which common order; by the same messages as between real parties.
 
     `groups`: for each party that holds owners of rows (users, of ratings), whose each row of the label party's is, in
     the words of that party's ids. Its alignment then has one of its own rows for each common row.
+
+    Sets over a million ids are matched in buckets on disk, in temporary folders unless a party has a workspace.
 
     `on_progress` is told what the label party has done; `workers` is for the default backend.
     """
@@ -69,13 +68,14 @@ def intersect(
     simulation = Simulation([*features, label_party], run=0, label_party=label_party)
     with ExitStack() as stack:
         used = stack.enter_context(ristretto(workers)) if backend is None else backend
+        rooms = {party: stack.enter_context(open_workspace(workspaces.get(party))) for party in ids}
 
         def program(party: PartyName, mine: Ids) -> Callable[[], Alignment]:
             talk = Conversation(party, label_party, features, simulation.channel(party), list(owners))
             if party != label_party:
-                return partial(align_feature_party, mine, talk, used, terms)
+                return partial(align_feature_party, mine, talk, used, terms, workspace=rooms[party])
             told: dict[str, Any] = {} if on_progress is None else {"on_progress": on_progress}
-            return partial(align_label_party, mine, talk, used, terms, groups=owners, **told)
+            return partial(align_label_party, mine, talk, used, terms, groups=owners, workspace=rooms[party], **told)
 
         found = simulation.run({party: program(party, mine) for party, mine in ids.items()})
     return AlignmentResult({party: found[party] for party in ids}, simulation.ledger)

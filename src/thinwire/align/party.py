@@ -1,7 +1,7 @@
 """One party's half of a private alignment between organisations.
 
-The same port, certificates and links as a run. Keys live as long as the process, so that nothing is resumed: a
-party that is started again in the middle ends the attempt of all, and nobody keeps anything of it.
+The same port, certificates and links as a run. Keys live as long as the process: a party that is started again in
+the middle ends the attempt of all. Nobody keeps anything of it but the buckets that are done, where sets are large.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
@@ -26,10 +26,12 @@ from thinwire.align import (
     OwnerIds,
     Progress,
     TooLittleOverlap,
+    Workspace,
     align_feature_party,
     align_label_party,
 )
 from thinwire.align import Terms as AlignTerms
+from thinwire.align.bucket_files import open_workspace
 from thinwire.align.protocol import NO_GROUPS
 from thinwire.base.errors import ThinwireError
 from thinwire.base.format import printable
@@ -104,17 +106,23 @@ class AligningParty:
         terms: AlignTerms,
         on_progress: Progress,
         groups: Mapping[PartyName, OwnerIds] = NO_GROUPS,
+        workspace: Workspace | None = None,
     ) -> Alignment:
-        """Blocks until it is done; nothing is kept where it fails. `groups`: owners of the label party's rows."""
+        """Blocks until it is done. `groups`: owners of the label party's rows; the workspace is for large sets."""
         most = _MOST_BYTES + 64 * len(ids)
-        with TemporaryDirectory(prefix="thinwire-align-") as folder, self._connected(Path(folder), most) as channel:
+        with (
+            open_workspace(workspace) as room,
+            TemporaryDirectory(prefix="thinwire-align-") as folder,
+            self._connected(Path(folder), most) as channel,
+        ):
             self._gather()
+            used = replace(room, say=self._say, on_bucket=lambda: channel.on_checkpoint(channel.state()))
             own = self.own
             talk = Conversation(own.me, own.label_party, own.feature_parties, channel, self._grouped)
             try:
                 if own.is_label_party:
-                    return align_label_party(ids, talk, backend, terms, on_progress, groups)
-                return align_feature_party(ids, talk, backend, terms, on_progress)
+                    return align_label_party(ids, talk, backend, terms, on_progress, groups, used)
+                return align_feature_party(ids, talk, backend, terms, on_progress, used)
             except _KNOWN_TO_ALL:
                 raise
             except ThinwireError as error:
@@ -204,7 +212,8 @@ class AligningParty:
     def _note(self, peer: PartyName, instance: str) -> None:
         """A process that was started again has other keys: what it says no longer fits."""
         if self._instances.setdefault(peer, instance) != instance:
-            error = Refused(f"{peer!r} was started again in the middle; start the alignment again at every party")
+            way_out = "start the alignment again at every party (of large sets, the buckets that are done are kept)"
+            error = Refused(f"{peer!r} was started again in the middle; {way_out}")
             self._links[peer].fail(error)
             raise error
 

@@ -1,31 +1,22 @@
-"""An alignment between parties: its terms, its messages in order, each role's half, and what can go wrong.
-
-::
-
-    ThinwireError
-      NoOverlap                the parties have no id in common
-      TooLittleOverlap         fewer ids in common than a party asks for
-      AlignmentsDiffer         the parties ended with different rows
-      WorkersFailed            the processes that compute have ended
-"""
+"""An alignment between parties: its messages in order, and each role's half."""
 
 from __future__ import annotations
 
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import IntEnum
-from fractions import Fraction
-from math import ceil
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from thinwire.align.alignment import Alignment
+from thinwire.align.alignment import Alignment, AlignmentsDiffer, NoOverlap, Terms, TooLittleOverlap
+from thinwire.align.bucket_files import BucketPlan, Workspace, open_workspace
+from thinwire.align.bucketed import BucketedMatch, format_plan, name_engine, parse_plan, plan_alignment
 from thinwire.align.ids import (
     DIGEST_SIZE,
     NONCE_SIZE,
@@ -36,76 +27,12 @@ from thinwire.align.ids import (
     fresh_nonce,
     sort_common_rows,
 )
-from thinwire.base.errors import BadParameter, Malformed, ThinwireError, TooLarge, UnknownTag
+from thinwire.base.errors import BadParameter, Malformed, TooLarge, UnknownTag
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import Kind, PartyName
 from thinwire.engine.channel.base import Channel, Message
 
-
-class NoOverlap(ThinwireError):
-    """Not one id is held by all parties."""
-
-
-class TooLittleOverlap(ThinwireError):
-    """Fewer ids are in common than some party asks for; nobody was told which."""
-
-    def __init__(self, what: str, refusing: Sequence[PartyName], needed: int) -> None:
-        self.refusing = tuple(refusing)
-        self.needed = needed  # rows, by this party's own min_overlap
-        super().__init__(
-            f"{what}, too few for {', '.join(map(repr, refusing))} (min_overlap; this party asks for {needed}), so "
-            "nobody was told which rows they are. Bring more rows, or agree on a lower min_overlap"
-        )
-
-
-class AlignmentsDiffer(ThinwireError):
-    """The rows of these parties do not fit the label party's; none may be used."""
-
-    def __init__(self, parties: Sequence[PartyName]) -> None:
-        self.parties = tuple(parties)
-        super().__init__(
-            f"the rows of {', '.join(map(repr, parties))} are not those of the label party; align again, with the "
-            "same version of thinwire and of Python at all parties"
-        )
-
-
-class WorkersFailed(ThinwireError):
-    """A worker process could not start, or was ended by the system."""
-
-
-_MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must fit into memory
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """`min_overlap`: so many rows at least (a whole number), or this fraction of this party's rows (a float).
-
-    It decides whether rows are told, not what the label party learns: that one has seen every pairwise overlap by
-    then. Where the set sizes alone show that it cannot be met, nobody sends a single point.
-    """
-
-    min_overlap: int | float = 1
-    max_peer_ids: int = 100_000_000
-
-    def __post_init__(self) -> None:
-        rows = self.min_overlap
-        fits = isinstance(rows, int) and rows >= 1 and not isinstance(rows, bool)
-        if not fits and not (isinstance(rows, float) and 0 < rows <= 1):
-            raise BadParameter(
-                f"min_overlap must be a whole number of rows, 1 at least, or a fraction of this party's rows above "
-                f"0.0 and up to 1.0, got {rows!r}"
-            )
-        most = self.max_peer_ids
-        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_IDS:
-            raise BadParameter(f"max_peer_ids must be a whole number from 1 to {_MOST_IDS}, got {most!r}")
-
-    def minimum_rows(self, own: int) -> int:
-        """Of a party that has so many rows of its own."""
-        if isinstance(self.min_overlap, int):
-            return self.min_overlap
-        return ceil(Fraction(str(self.min_overlap)) * own)  # 0.1 is a tenth, as it is written
-
-
+_NUMBERS = 1 << 32  # that messages of a kind may have
 ANY_OVERLAP = Terms()
 NO_GROUPS: Mapping[PartyName, OwnerIds] = MappingProxyType({})
 
@@ -122,6 +49,8 @@ class Conversation:
     feature_parties: Sequence[PartyName]
     channel: Channel
     grouped: Sequence[PartyName] = ()  # feature parties that hold owners of rows; all parties know which
+    first: int = 0  # the number of a backend's first message
+    buckets: int = 1  # of which the backend matches one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "feature_parties", tuple(self.feature_parties))
@@ -139,11 +68,15 @@ class Conversation:
         """What both ends compare."""
         return f"{backend}, owners at {', '.join(self.grouped)}" if self.grouped else backend
 
+    def for_bucket(self, number: int, buckets: int) -> Conversation:
+        """What a backend says of one bucket of so many: its messages have numbers that no other bucket's have."""
+        return replace(self, first=number * (_NUMBERS // buckets), buckets=buckets)
+
     def send(self, receiver: PartyName, kind: Kind, number: int, body: bytes) -> None:
-        self.channel.send(Message(self.me, receiver, kind, number, body))
+        self.channel.send(Message(self.me, receiver, kind, self.first + number, body))
 
     def receive(self, sender: PartyName, kind: Kind, number: int) -> bytes:
-        return bytes(self.channel.receive(sender, kind, number).body)
+        return bytes(self.channel.receive(sender, kind, self.first + number).body)
 
     def receive_exactly(self, sender: PartyName, kind: Kind, number: int, size: int) -> bytes:
         """A body of exactly this size."""
@@ -182,11 +115,12 @@ class Backend(Protocol):
         """The row of ours that stands at each place of the list that the label party saw."""
 
 
-VERSION = 1
+VERSION = 2  # 1 had no buckets
 _GREETING = struct.Struct("<BQ")  # version, number of ids; the backend's name follows
 _COUNT = struct.Struct("<Q")
 _COUNTS = struct.Struct("<QQ")  # rows, and owners of rows
 _ACCEPTS, _REFUSES = b"\x01", b"\x00"
+_LONGEST_VERDICT = 256  # bytes, with the name of an engine
 _ROWS_A_MESSAGE = 1 << 22  # whose owners one message tells
 
 
@@ -198,6 +132,7 @@ class Step(IntEnum):
     OVERLAP = 2
     OVERLAP_ACCEPTED = 3
     DIGEST_ACCEPTED = 4
+    BUCKETS_DONE = 5
 
 
 def greet(talk: Conversation, counts: Mapping[PartyName, int], backend: str, terms: Terms) -> dict[PartyName, int]:
@@ -232,27 +167,41 @@ def vote(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]
     if talk.me == talk.label_party:
         refusing = [party for party in talk.feature_parties if not _verdict(talk, party, step)]
         refusing += [] if accepts else [talk.me]
-        for party in talk.feature_parties:
-            talk.send(party, Kind.ALIGNMENT, step, json.dumps(refusing).encode())
+        _tell_all(talk, step, json.dumps(refusing).encode())
         return tuple(refusing)
     talk.send(talk.label_party, Kind.ALIGNMENT, step, _ACCEPTS if accepts else _REFUSES)
+    return _hear_refusals(talk, step, accepts)[0]
+
+
+def _tell_all(talk: Conversation, step: Step, body: bytes) -> None:
+    for party in talk.feature_parties:
+        talk.send(party, Kind.ALIGNMENT, step, body)
+
+
+def _hear_refusals(talk: Conversation, step: Step, accepts: bool) -> tuple[tuple[PartyName, ...], BucketPlan | None]:
+    """Who refuses, by the label party's word; or, of sizes that nobody refuses, its plan, where there is one."""
     body = talk.receive(talk.label_party, Kind.ALIGNMENT, step)
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):
         told = None
+    plan = parse_plan(told) if step is Step.SIZES_ACCEPTED else None
+    told = told if plan is None else []
     if not isinstance(told, list) or not all(party in talk.parties for party in told):
         raise talk.build_error(talk.label_party, f"{body[:80]!r}, expected the names of those who refuse")
     if not accepts and talk.me not in told:
         raise talk.build_error(talk.label_party, f"an agreement that {talk.me!r} has refused")
-    return tuple(told)
+    return tuple(told), plan
 
 
 def _verdict(talk: Conversation, party: PartyName, step: Step) -> bool:
-    body = talk.receive_exactly(party, Kind.ALIGNMENT, step, 1)
-    if body not in (_ACCEPTS, _REFUSES):
-        raise talk.build_error(party, f"the verdict {body!r}")
-    return body == _ACCEPTS
+    return _parse_verdict(talk, party, talk.receive_exactly(party, Kind.ALIGNMENT, step, 1))
+
+
+def _parse_verdict(talk: Conversation, party: PartyName, body: bytes) -> bool:
+    if body[:1] not in (_ACCEPTS, _REFUSES) or len(body) > _LONGEST_VERDICT:
+        raise talk.build_error(party, f"the verdict {body[:80]!r}")
+    return body[:1] == _ACCEPTS
 
 
 def announce_overlap(talk: Conversation, size: int, owners: Mapping[PartyName, int]) -> None:
@@ -292,22 +241,29 @@ def align_label_party(
     terms: Terms = ANY_OVERLAP,
     on_progress: Progress = _silent,
     groups: Mapping[PartyName, OwnerIds] = NO_GROUPS,
+    workspace: Workspace | None = None,
 ) -> Alignment:
-    """The label party's half; `groups` are the owners of its rows, for each party that holds owners."""
+    """The label party's half; `groups` are the owners of its rows, for each party that holds owners.
+
+    With a workspace, sets that are too large for it are matched in buckets on disk, unless there are groups.
+    """
     _require_groups(talk, len(ids), groups)
     brought = {peer: len(groups[peer].ids) if peer in groups else len(ids) for peer in talk.feature_parties}
     peer_ids = greet(talk, brought, backend.name, terms)
     sizes = peer_ids | {talk.me: len(ids)}
-    _agree_on_sizes(talk, {name: size for name, size in sizes.items() if name not in groups}, terms)
+    compared = {name: size for name, size in sizes.items() if name not in groups}
+    plan = _agree_on_sizes(talk, compared, terms, None if groups else workspace)
+    if plan is not None and workspace is not None:
+        match = BucketedMatch(talk, backend, plan, ids, sizes, workspace)
+        return _align_buckets_as_label(ids, match, terms, on_progress)
+    ids.require_different()
 
     places = _match(talk, ids, backend, peer_ids, on_progress, groups)
     pairwise = {peer: int(np.count_nonzero(found >= 0)) for peer, found in places.items()}
     common = np.flatnonzero(np.logical_and.reduce([found >= 0 for found in places.values()]))
     owners = {peer: len(np.unique(group.index[common])) for peer, group in groups.items()}
     announce_overlap(talk, len(common), owners)
-    if not len(common):
-        shared = ", ".join(f"{count} with {peer!r}" for peer, count in pairwise.items())
-        raise _no_overlap(ids, f"no id is held by all parties ({shared})")
+    _require_overlap(ids, len(common), pairwise)
     _agree_on_overlap(talk, len(ids), len(common), terms)
 
     nonce = fresh_nonce()
@@ -348,20 +304,29 @@ def _match(
 
 
 def align_feature_party(
-    ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
+    ids: Ids,
+    talk: Conversation,
+    backend: Backend,
+    terms: Terms = ANY_OVERLAP,
+    on_progress: Progress = _silent,
+    workspace: Workspace | None = None,
 ) -> Alignment:
-    """A feature party's half."""
+    """A feature party's half. The workspace is for buckets, where the label party asks for some."""
     is_grouped = talk.me in talk.grouped
     sizes = greet(talk, {talk.label_party: len(ids)}, backend.name, terms) | {talk.me: len(ids)}
-    _agree_on_sizes(talk, sizes, terms)
+    plan = _agree_on_sizes(talk, sizes, terms, workspace)
+    if plan is not None:
+        with open_workspace(workspace) as room:
+            match = BucketedMatch(talk, backend, plan, ids, sizes, room)
+            return _align_buckets_as_feature(ids, match, terms, on_progress)
+    ids.require_different()
 
     order = backend.match_as_feature(talk, ids, sizes[talk.label_party], on_progress)
     if is_grouped:
         rows_in_common, size = receive_owners(talk, min(sizes.values()), terms)
     else:
         rows_in_common = size = receive_overlap(talk, at_most=min(sizes.values()))
-    if not size:
-        raise _no_overlap(ids, "no id is held by all parties")
+    _require_overlap(ids, size)
     _agree_on_overlap(talk, len(ids), size, terms)
 
     if is_grouped:
@@ -373,10 +338,48 @@ def align_feature_party(
     return _alignment(talk, ids, rows, digest, sizes, accepts=digest == theirs)
 
 
-def _agree_on_sizes(talk: Conversation, sizes: Mapping[PartyName, int], terms: Terms) -> None:
+def _align_buckets_as_label(ids: Ids, match: BucketedMatch, terms: Terms, on_progress: Progress) -> Alignment:
+    """From the matching on, as above; rows are sorted on disk."""
+    talk = match.talk
+    match.run(on_progress)
+    pairwise, common = match.count_pairwise()
+    announce_overlap(talk, common, {})
+    _require_overlap(ids, common, pairwise)
+    _agree_on_overlap(talk, len(ids), common, terms)
+    rows, digest = match.tell_common()
+    return _alignment(talk, ids, rows, digest, match.sizes, pairwise=pairwise)
+
+
+def _align_buckets_as_feature(ids: Ids, match: BucketedMatch, terms: Terms, on_progress: Progress) -> Alignment:
+    match.run(on_progress)
+    size = receive_overlap(match.talk, at_most=min(match.sizes.values()))
+    _require_overlap(ids, size)
+    _agree_on_overlap(match.talk, len(ids), size, terms)
+    rows, digest, theirs = match.hear_common(size)
+    return _alignment(match.talk, ids, rows, digest, match.sizes, accepts=digest == theirs)
+
+
+def _agree_on_sizes(
+    talk: Conversation, sizes: Mapping[PartyName, int], terms: Terms, workspace: Workspace | None
+) -> BucketPlan | None:
+    """The label party's plan, where sets are so large that there is one; else as `vote`."""
     needed, smallest = terms.minimum_rows(sizes[talk.me]), min(sizes.values())
-    if refusing := vote(talk, Step.SIZES_ACCEPTED, smallest >= needed):
+    accepts, step = smallest >= needed, Step.SIZES_ACCEPTED
+    if talk.me != talk.label_party:
+        verdict = _ACCEPTS if accepts else _REFUSES
+        talk.send(talk.label_party, Kind.ALIGNMENT, step, verdict + name_engine(workspace))
+        refusing, plan = _hear_refusals(talk, step, accepts)
+    else:
+        said = {party: talk.receive(party, Kind.ALIGNMENT, step) for party in talk.feature_parties}
+        refusing = tuple(party for party, body in said.items() if not _parse_verdict(talk, party, body))
+        refusing += () if accepts else (talk.me,)
+        plan = (
+            None if refusing else plan_alignment(workspace, sizes, {party: body[1:] for party, body in said.items()})
+        )
+        _tell_all(talk, step, json.dumps(refusing).encode() if plan is None else format_plan(plan))
+    if refusing:
         raise TooLittleOverlap(f"at most {smallest} ids can be in common", refusing, needed)
+    return plan
 
 
 def _agree_on_overlap(talk: Conversation, own: int, size: int, terms: Terms) -> None:
@@ -385,11 +388,14 @@ def _agree_on_overlap(talk: Conversation, own: int, size: int, terms: Terms) -> 
         raise TooLittleOverlap(f"{size} ids are in common", refusing, needed)
 
 
-def _no_overlap(ids: Ids, what: str) -> NoOverlap:
+def _require_overlap(ids: Ids, size: int, pairwise: Mapping[PartyName, int] | None = None) -> None:
+    if size:
+        return
+    shared = ", ".join(f"{count} with {peer!r}" for peer, count in (pairwise or {}).items())
     ways = ids.ways_of_writing()
-    return NoOverlap(
-        f"{what}; ids are compared as text: '007' is not '7', and 'A' is not 'a'. Compare how the parties write them"
-        + (f" (here, {ways})" if ways else "")
+    raise NoOverlap(
+        f"no id is held by all parties{f' ({shared})' if shared else ''}; ids are compared as text: '007' is not "
+        "'7', and 'A' is not 'a'. Compare how the parties write them" + (f" (here, {ways})" if ways else "")
     )
 
 

@@ -30,15 +30,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256, sha512
-from math import ceil, log2
 from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from thinwire.align.ids import Ids, RowNumbers, shuffle_rows
-from thinwire.align.protocol import Conversation, Progress, WorkersFailed
+from thinwire.align.alignment import WorkersFailed
+from thinwire.align.ids import Ids, RowNumbers, shuffle_rows, tag_size
+from thinwire.align.protocol import Conversation, Progress
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import Kind, PartyName
 
@@ -103,13 +103,6 @@ def compute_tags(points: bytes, key: bytes, size: int) -> bytes:
 
 
 Tags = npt.NDArray[np.uint8]  # [ids, bytes]
-
-_FALSE_MATCH_BITS = 40
-
-
-def tag_size(ids: int, peer_ids: int) -> int:
-    """So many bytes that any false match among all pairs of ids has a chance below 2^-40."""
-    return ceil((_FALSE_MATCH_BITS + log2(ids) + log2(peer_ids)) / 8)
 
 
 def empty_tags(ids: int, size: int) -> Tags:
@@ -276,7 +269,7 @@ class _End:
     ) -> None:
         self.peer = peer
         self.order = shuffle_rows(len(ids))
-        self.tag_size = tag_size(len(ids), peer_ids)
+        self.tag_size = tag_size(len(ids), peer_ids, talk.buckets)
         self.theirs = empty_tags(peer_ids, self.tag_size)  # in the order of the peer's list
         self.steps = -(-max(len(ids), peer_ids) // backend.chunk)
         self.sent = self.tagged = 0

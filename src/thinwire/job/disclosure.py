@@ -211,6 +211,8 @@ def describe_alignment(
             "every common row belongs, and so how many rows each of them has"
             for party, column in grouped.items()
         ),
+        "where a party brings more than a million ids, all learn the number of buckets, a power of two that follows "
+        "from the largest set; how many ids a bucket has is hidden",
     ]
     return "\n  ".join(lines)
 

@@ -22,12 +22,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.align import Alignment, Ids, OwnerIds, normalize_ids, normalize_owner_ids, read_alignment
+from thinwire.align import (
+    Alignment,
+    Ids,
+    OwnerIds,
+    Workspace,
+    normalize_ids,
+    normalize_owner_ids,
+    read_alignment,
+    store_ids,
+)
 from thinwire.align.ids import RowNumbers, id_text
 from thinwire.base.errors import BadIds, BadInput
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
-from thinwire.data.readers.features import read_id_texts
+from thinwire.data.readers.features import read_id_texts, stream_id_texts
 from thinwire.job.messages import at
 from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
 
@@ -182,6 +191,21 @@ class RowSource:
             if self.ids_source is None:
                 raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
             return read_ids(self.folder / self.ids_source.file, self.ids_source)
+
+    @property
+    def workspace(self) -> Workspace:
+        """Where `thinwire align` keeps the buckets of large sets until it is done."""
+        file = "" if self.ids_source is None else str(self.folder / self.ids_source.file)
+        return Workspace(self.file.with_name(f"{self.file.name}.buckets"), where=file)
+
+    def store_ids(self) -> Ids:
+        """As `ids`; those of a large table lie in the workspace, and are not compared with each other yet."""
+        if self.ids_source is None:
+            return self.ids
+        source, room = self.ids_source, self.workspace
+        with at(self.locate("ids")):
+            pieces = stream_id_texts(self.folder / source.file, source.key, source.column, source.text_format)
+            return store_ids(pieces, room.folder, room.in_memory_ids, room.where)
 
     def read_owners(self, column: str) -> OwnerIds:
         """Whose each row of the label party's is: a column beside the ids."""

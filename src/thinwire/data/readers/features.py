@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from thinwire.base.errors import BadColumn, BadFile, BadInput
 from thinwire.base.format import quote_names
 from thinwire.data.readers.files import load_array, read_npz
 from thinwire.data.readers.large_table import LargeTable
-from thinwire.data.readers.tables import read_cells, read_numbers
+from thinwire.data.readers.tables import read_numbers, stream_cells
 from thinwire.data.readers.text_format import PLAIN, TextFormat
 
 _KINDS = ".npz, .csv, .parquet and .arrow"
+_PIECE = 1 << 18  # ids at a time
 
 
 @dataclass(frozen=True)
@@ -100,22 +102,30 @@ def read_id_texts(
     file: Path, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
 ) -> list[str | None]:
     """Each row's id as it stands there; None where there is none."""
+    return list(chain.from_iterable(stream_id_texts(file, key, column, form)))
+
+
+def stream_id_texts(
+    file: Path, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
+) -> Iterator[list[str | None]]:
+    """The same in pieces, so that all of them never are in memory; a Parquet file is also read in pieces."""
     if _is_npz(file, key, column=column):
         array = load_array(file, key)
         if array.ndim != 1 or array.dtype.kind not in "iuU":
             raise BadColumn(
                 f"{file}: {key!r} holds {array.dtype} of shape {array.shape}; ids are text or whole numbers, [N]"
             )
-        return [str(one) for one in array.tolist()]
+        for start in range(0, len(array), _PIECE):
+            yield [str(one) for one in array[start : start + _PIECE].tolist()]
+        return
     if column is None:
         raise BadInput(f'{file}: say which column holds the ids: column = "..."')
-    cells = read_cells(file, [column], form=form, gaps=("",)).column(column)
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.cast(pa.string())
-    kind = cells.type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise BadColumn(f"{file}: column {column!r} holds {kind}; ids are text or whole numbers")
-    return [None if cell is None else str(cell) for cell in cells.to_pylist()]
+    for piece in stream_cells(file, column, form, _PIECE):
+        cells = piece.cast(pa.string()) if pa.types.is_dictionary(piece.type) else piece
+        kind = cells.type
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise BadColumn(f"{file}: column {column!r} holds {kind}; ids are text or whole numbers")
+        yield [None if cell is None else str(cell) for cell in cells.to_pylist()]
 
 
 def _table(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import codecs
 import csv
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -328,6 +328,23 @@ def read_cells(
     """Columns of a CSV or Parquet file; text in `gaps` counts as nothing."""
     table = _read_table(file, columns, all_but, form, pa.string(), gaps)
     return Cells(table, file, form=form if file.suffix.lower() == ".csv" else None)
+
+
+def stream_cells(file: Path, column: str, form: TextFormat, rows: int) -> Iterator[Any]:
+    """One column in pieces of so many rows, as pyarrow arrays; only an empty cell counts as nothing."""
+    if file.suffix.lower() != ".parquet":
+        cells = read_cells(file, [column], form=form, gaps=("",)).column(column)
+        yield from (cells.slice(start, rows) for start in range(0, len(cells), rows))
+        return
+    names = select_columns(file, column_names(file, form), [column], ())
+    with open_parquet(file) as opened:
+        if opened.metadata.num_rows == 0:
+            raise BadTable(f"{file} names its columns, but has no rows")
+        try:
+            for batch in opened.iter_batches(rows, columns=list(names), use_threads=False):
+                yield batch.column(0)
+        except (pa.ArrowException, OSError) as error:
+            raise BadFile(f"{file}: a damaged Parquet file: {error}") from None
 
 
 def column_names(file: Path, form: TextFormat = PLAIN) -> tuple[str, ...]:
