@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import HashStore
 
 from job.small import JOB, write_job
 from thinwire.base.errors import BadInput
@@ -38,7 +39,7 @@ SECONDS = timedelta(seconds=60)
 
 def join_threads(run: Callable[[Ranks], Any], size: int) -> list[Any]:
     """What `run` returns at every rank; each is a thread, over gloo as between processes."""
-    store, found, errors = dist.HashStore(), {}, []
+    store, found, errors = HashStore(), {}, []
 
     def enter(rank: int) -> None:
         try:
@@ -162,7 +163,7 @@ def check_ranks(
         module = share_batch_norm(modules[ranks.rank], ranks)
         with torch.no_grad():
             for parameter in module.parameters():
-                parameter *= ranks.is_first  # rank 0's weights count
+                parameter.mul_(float(ranks.is_first))  # rank 0's weights count
         own = features[_rows_of(shares, ranks.rank)]
         held = {which: one[_rows_of(test_shares, ranks.rank)] for which, one in held_out.items()}
         if ranks.is_first:
@@ -271,5 +272,7 @@ def test_what_only_one_process_can_do_is_refused_before_the_others_are_met(tmp_p
 
 def test_more_processes_than_rows_of_a_batch_are_refused(tmp_path: Path) -> None:
     own = read_party_view(write_job(tmp_path), "bank")
-    with pytest.raises(BadInput, match=r"'bank' has 33 processes for batches of 32 rows; start 32 at most, or give a"):
+    with pytest.raises(
+        BadInput, match=r"'bank' has 33 processes for batches of 32 rows; start 32 at most, or give a"
+    ):
         load_share(own, Ranks(0, 33))
