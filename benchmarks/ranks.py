@@ -112,7 +112,7 @@ def compare_speed(given: argparse.Namespace) -> None:
 
 
 def write_example(folder: Path, party: str, recipe: dict[str, Any]) -> dict[str, Any]:
-    """The three organisations' job and tables; the laboratory's columns at the label party, where it has the ranks."""
+    """The three organisations' job and tables; `clinic` gets the laboratory's columns, where it has the ranks."""
     shutil.copy(EXAMPLE / "make_data.py", folder)
     subprocess.run([sys.executable, "make_data.py"], cwd=folder, check=True, capture_output=True)
     job = tomllib.loads((EXAMPLE / "job.toml").read_text())

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import HashStore
 
 from job.small import JOB, write_job
-from thinwire.base.errors import BadInput
+from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.engine.models import SGD, Adam
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.bottom import Bottom, Learner, OwnBottom
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.party_view import read_party_view
 from thinwire.training.ranks.batch_norm import share_batch_norm
-from thinwire.training.ranks.parallel_bottom import Follower, GroupBottom, RankModel, RowShares
+from thinwire.training.ranks.parallel_bottom import Follower, RankModel, RowShares
 from thinwire.training.ranks.rank_share import (
     RankGroup,
     TensorTable,
@@ -48,7 +48,7 @@ def join_threads(run: Callable[[Ranks], Any], size: int) -> list[Any]:
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
             group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
             found[rank] = run(Ranks(rank, size, group))
-        except Exception as error:
+        except (ThinwireError, RuntimeError) as error:
             errors.append(error)
 
     threads = [Thread(target=enter, args=(rank,)) for rank in range(size)]
@@ -167,7 +167,7 @@ def check_ranks(
         own = features[_rows_of(shares, ranks.rank)]
         held = {which: one[_rows_of(test_shares, ranks.rank)] for which, one in held_out.items()}
         if ranks.is_first:
-            group = RankGroup(ranks, rows, {which: tests for which in held_out})
+            group = RankGroup(ranks, rows, dict.fromkeys(held_out, tests))
             learner = Learner("m", module, spec, 0, batches.rounds)
             found = use(open_group_bottom(group, learner, batches, (own, held)), batches)
             ranks.tell(RankOrder.END)
@@ -227,7 +227,7 @@ def test_a_rank_that_is_gone_breaks_the_group() -> None:
             ranks.tell(RankOrder.READ)
             ranks.receive(torch.zeros(1), 1)
 
-    with pytest.raises(GroupBroken, match="rank 0 of 2, (telling the other ranks what to do|waiting for rank 1): "):
+    with pytest.raises(GroupBroken, match=r"rank 0 of 2, (telling the other ranks what to do|waiting for rank 1): "):
         join_threads(run, 2)
 
 
@@ -272,7 +272,5 @@ def test_what_only_one_process_can_do_is_refused_before_the_others_are_met(tmp_p
 
 def test_more_processes_than_rows_of_a_batch_are_refused(tmp_path: Path) -> None:
     own = read_party_view(write_job(tmp_path), "bank")
-    with pytest.raises(
-        BadInput, match=r"'bank' has 33 processes for batches of 32 rows; start 32 at most, or give a"
-    ):
+    with pytest.raises(BadInput, match="'bank' has 33 processes for batches of 32 rows; start 32 at most, or give"):
         load_share(own, Ranks(0, 33))

@@ -105,7 +105,7 @@ def test_what_cannot_be_read_is_said_with_the_field(job: Path, tmp_path: Path) -
 
 def test_the_label_party_keeps_its_labels_and_shares_its_features(tmp_path: Path) -> None:
     features = 'features = { file = "bank.npz", key = "x" }\ntest_features = { file = "bank.npz", key = "x_test" }'
-    job = write_job(tmp_path, JOB + features + '\nmodel = { name = "mlp", width = 4 }\n')
+    job = write_job(tmp_path, JOB + features + '\nmodel = { name = "mlp", hidden = [8], width = 4 }\n')
     own = read_party_view(job, "clinic")
     whole = own.load_label_data()
     shares = [load_share(own, Ranks(rank, 3)) for rank in range(3)]
