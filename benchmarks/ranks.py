@@ -1,7 +1,7 @@
 """A party on several ranks against the same party in one process: how much faster, and whether it is the same model.
 
     python benchmarks/ranks.py [--ranks 2] [--turns 3] [--rounds 8] [--batch 64] [--image 16] [--norm batch]
-    python benchmarks/ranks.py --losses svfl,thin,celu,efvfl [--ranks 2,4] [--party imaging | clinic]
+    python benchmarks/ranks.py --losses svfl,thin,celu,efvfl [--ranks 2,4] [--party clinic] [--parallel fsdp2]
 
 Speed: a feature party with a ResNet-18 on made-up images and a label party, real processes on this machine, every
 process with one thread; one rank and several take turns, and the ratio is the median over turns of the seconds that
@@ -130,6 +130,8 @@ def compare_losses(given: argparse.Namespace, name: str, ranks: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         job = write_example(folder, given.party, RECIPES[name])
+        sections = (*job["party"], job["label_party"])
+        next(one for one in sections if one["name"] == given.party)["parallel"] = given.parallel
         run_parties(folder, job, {given.party: ranks})
         events = map(json.loads, (folder / "runs/clinic/events.jsonl").read_text().splitlines())
         losses = {event["round"]: event["test"]["loss"] for event in events}
@@ -152,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--party", choices=["imaging", "clinic"], default="imaging")
     for name, default in (("turns", 3), ("rounds", 8), ("batch", 64), ("image", 16), ("width", 64)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--parallel", choices=["ddp", "fsdp2"], default="ddp")
     parser.add_argument("--norm", choices=["batch", "group"], default="batch")
     given = parser.parse_args(arguments)
     if given.losses is None:

@@ -40,7 +40,7 @@ from thinwire.engine.protocols.bottom import (
     ScorecardBottom,
     TreesBottom,
 )
-from thinwire.engine.protocols.context import Groups, PartyContext
+from thinwire.engine.protocols.context import Groups, PartyContext, add_prefix
 from thinwire.engine.protocols.ends import Guard, LabelSide
 from thinwire.engine.protocols.evaluation import ColumnTable, HeldOut, begin_training
 from thinwire.engine.protocols.sealing import ReleaseMeans, Spending, open_sealing
@@ -49,7 +49,8 @@ from thinwire.engine.schedule import OneWay
 from thinwire.job.settings import RunSettings
 from thinwire.training.importance import list_columns
 from thinwire.training.ranks.batch_norm import share_batch_norm
-from thinwire.training.ranks.rank_share import RankGroup, open_group_bottom
+from thinwire.training.ranks.rank_share import RankGroup, open_group_bottom, open_sharded_bottom
+from thinwire.training.ranks.sharded_learner import ShardedLearner
 
 
 def derive_run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyName, ...]) -> int:
@@ -226,7 +227,22 @@ class ProgramFactory:
         """Of a bottom model that learns from its owner's rows as they are, or not at all."""
         if isinstance(model, BoostedTrees | Encoder | Linear):
             return self._fitted_bottom(party, model)
+        if self.group is not None and self.group.ranks.shards and not isinstance(self.settings.training, Frozen):
+            return self._sharded_bottom(self.group, party, model)
         return self._network_bottom(party, self._own_learner(party.name, self._share(model), party.optimizer))
+
+    def _sharded_bottom(self, group: RankGroup, party: FeatureParty | LabelParty, model: nn.Module) -> Bottom:
+        device, name = self.settings.device, f"{party.name}/bottom"
+        features, held_out = party.features.to(device), self._held_out_features(party)
+
+        def learn(module: nn.Module) -> ShardedLearner:
+            spec, seed = party.optimizer or self.optimizer, self.settings.seed
+            return ShardedLearner(name, begin_training(module.to(device)), spec, seed, self.batches.rounds)
+
+        share = group.select_first(features, held_out)
+        bottom = open_sharded_bottom(group, learn, model, self.batches, share)
+        bottom.load(add_prefix("module", model.state_dict()) | dict(self.memories.get(party.name, {})))
+        return bottom
 
     def _fitted_bottom(self, party: FeatureParty | LabelParty, model: nn.Module) -> Bottom:
         """In this process alone."""

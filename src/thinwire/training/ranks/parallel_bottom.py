@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from thinwire.base.errors import BadState
 from thinwire.base.types import Round
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.bottom import Learner, NetworkBottom
-from thinwire.engine.protocols.context import add_prefix, select_rows
-from thinwire.engine.protocols.evaluation import HeldOut, embed_in_chunks, evaluation_mode
+from thinwire.engine.protocols.context import add_prefix, remove_prefix, select_rows
+from thinwire.engine.protocols.evaluation import CHUNK, HeldOut, embed_in_chunks, evaluation_mode
 from thinwire.engine.streams import Rows
 from thinwire.training.ranks.batch_norm import GroupBatchNorm
 from thinwire.training.ranks.ranks import RankCommand, RankOrder, Ranks
+from thinwire.training.ranks.sharded_learner import ShardedLearner
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class RankModel:
         with evaluation_mode(learner.module):
             embedding: Tensor = learner.module(features[:1])
         self.width, self.dtype = embedding.shape[1], embedding.dtype  # weights may have another type
-        if learner.trained:
+        if learner.trained and not isinstance(learner, ShardedLearner):
             learner.network = ranks.synchronise(learner.module)
 
     def embed(self, rows: Rows) -> Tensor:
@@ -84,7 +85,19 @@ class RankModel:
 
     def embed_held_out(self, rows: HeldOut) -> Tensor | None:
         table = self._held_out.get(rows)
-        return None if table is None or not len(table) else embed_in_chunks(self.learner.module, table)
+        if table is None:
+            return None
+        with self.ranks.map_errors("embedding rows"):
+            h = embed_in_chunks(self.learner.module, table) if len(table) else torch.empty(0, self.width)
+            if isinstance(self.learner, ShardedLearner):
+                self._wait_for_chunks(-(-len(table) // CHUNK))
+        return h
+
+    def _wait_for_chunks(self, own: int) -> None:
+        """Weights that are shared out come together at all ranks, or at none: one may have a chunk more than this."""
+        most = int(self.ranks.gather_all(torch.tensor([own])).max())
+        for _ in range(own, most):
+            embed_in_chunks(self.learner.module, self.features[:1])
 
     def learn(self, derivative: Tensor) -> None:
         """One update from dL/dh of the rows here that were embedded last, and from those of the other ranks."""
@@ -180,6 +193,31 @@ class GroupBottom(NetworkBottom):
         return [torch.arange(own.start, own.stop) for own in map(shares.of, range(self._ranks.size))]
 
 
+class ShardedBottom(GroupBottom):
+    """Where weights are shared out. Rank 0 has a whole copy, which is never trained: for checkpoints and scores."""
+
+    def __init__(
+        self, part: RankModel, batches: Batches, held_out: Mapping[HeldOut, RowShares], whole: nn.Module
+    ) -> None:
+        super().__init__(part, batches, held_out)
+        self._whole = whole
+
+    @property
+    def module(self) -> nn.Module:
+        self.tensors()
+        return self._whole
+
+    def tensors(self) -> dict[str, Tensor]:
+        self._ranks.tell(RankOrder.GATHER)
+        found = super().tensors()
+        self._whole.load_state_dict(remove_prefix("module", found))
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        super().load(tensors)
+        self._share(tensors)
+
+
 class Follower:
     """Every other rank's: does what rank 0 says. `open_model` builds its part, for so many rounds."""
 
@@ -220,6 +258,8 @@ class Follower:
                 self._send(part.embed_held_out(HeldOut.VALIDATION))
             case RankOrder.EMBED_TEST:
                 self._send(part.embed_held_out(HeldOut.TEST))
+            case RankOrder.GATHER:
+                part.learner.tensors()
             case RankOrder.LEARN:
                 part.learn(self._receive_derivative(part))
             case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -32,8 +32,9 @@ from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSource
 from thinwire.job.schema import PartySection, Source
 from thinwire.training.ranks.batch_norm import SHARED_NORMS, find_unshared_norm, share_batch_norm
-from thinwire.training.ranks.parallel_bottom import Follower, GroupBottom, RankModel, RowShares
+from thinwire.training.ranks.parallel_bottom import Follower, GroupBottom, RankModel, RowShares, ShardedBottom
 from thinwire.training.ranks.ranks import RankOrder, Ranks, join_ranks
+from thinwire.training.ranks.sharded_learner import ShardedLearner
 
 Tables: TypeAlias = tuple[Tensor, Mapping[HeldOut, Tensor]]  # training rows, and those that are kept back
 
@@ -284,7 +285,10 @@ def join_party_ranks(own: PartyView) -> Ranks:
         raise BadInput("job.training: DPBottom adds its noise in one process; start this party without torchrun")
     if own.settings.pretraining is not None:
         raise BadInput("pretrain: models are pre-trained in one process; start this party without torchrun")
-    return join_ranks(_MOST_WAITS * own.network.wait_seconds + _COMPUTING_SECONDS)
+    seconds, device = _MOST_WAITS * own.network.wait_seconds + _COMPUTING_SECONDS, own.settings.device
+    if torch.device(device).type == "cuda" and torch.device(device).index is not None:
+        raise BadInput(f'job.device is {device!r}, one GPU for all processes; give "cuda", and each takes its own')
+    return join_ranks(seconds, device, shards=own.section.parallel == "fsdp2")
 
 
 def describe_no_features(own: PartyView) -> str:
@@ -307,6 +311,16 @@ def open_group_bottom(group: RankGroup, learner: Learner, batches: Batches, shar
     group.ranks.tell(RankOrder.OPEN, batches.rounds)
     part = RankModel(learner, group.ranks, group.shares, *share)
     return GroupBottom(part, batches, group.held_out_shares)
+
+
+def open_sharded_bottom(
+    group: RankGroup, learn: Callable[[nn.Module], ShardedLearner], module: nn.Module, batches: Batches, share: Tables
+) -> ShardedBottom:
+    """The same, with weights that are shared out: those of `module`, which stays as it is."""
+    group.ranks.tell(RankOrder.OPEN, batches.rounds)
+    learner = learn(share_batch_norm(copy.deepcopy(module), group.ranks))
+    part = RankModel(learner, group.ranks, group.shares, *share)
+    return ShardedBottom(part, batches, group.held_out_shares, module)
 
 
 def follow_party(own: PartyView, ranks: Ranks) -> None:
@@ -335,7 +349,8 @@ def _open_learner(own: PartyView, ranks: Ranks, bottom: nn.Module, rounds: int) 
     module = begin_training(share_batch_norm(bottom, ranks).to(own.settings.device))
     if isinstance(own.settings.training, Frozen):
         return FrozenLearner(name, module, seed, rounds)
-    return Learner(name, module, own.optimizer, seed, rounds)
+    kind = ShardedLearner if ranks.shards else Learner
+    return kind(name, module, own.optimizer, seed, rounds)
 
 
 def require_divisible(own: PartyView, bottom: nn.Module, rows: Tensor) -> None:

@@ -41,7 +41,8 @@ class RankOrder(IntEnum):
     EMBED_VALIDATION = 7
     EMBED_TEST = 8
     LEARN = 9  # from what was embedded last
-    END = 10
+    GATHER = 10  # put weights together that are shared out
+    END = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,21 @@ def is_group() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def join_ranks(seconds: float) -> Ranks:
-    """Meets the other processes; nobody waits longer than `seconds` for another one."""
+def join_ranks(seconds: float, device: str = "cpu", shards: bool = False) -> Ranks:
+    """Meets the other processes; nobody waits longer than `seconds` for another one.
+
+    On GPUs each takes the one of its number on its machine, and gradients travel by NCCL, the rest by gloo.
+    """
     limit = timedelta(seconds=seconds)
+    backend = "gloo"
+    if torch.device(device).type == "cuda":
+        backend = "cpu:gloo,cuda:nccl"
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
         # torchrun's store outlives a restart: a rank must not find the addresses of those that were there before.
         own = PrefixStore(f"thinwire/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=limit)
+        dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=limit)
     except ValueError as error:
         raise BadInput(
             f"the processes of this party cannot meet: {_said(error)}; start them with `torchrun --nproc-per-node N "
@@ -73,7 +81,7 @@ def join_ranks(seconds: float) -> Ranks:
         ) from None
     except RuntimeError as error:
         raise GroupBroken(f"the processes of this party cannot meet: {_said(error)}") from error
-    return Ranks(rank, size)
+    return Ranks(rank, size, shards=shards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class Ranks:
     rank: int
     size: int
     group: dist.ProcessGroup | None = None  # torch's own of all processes, unless given
+    shards: bool = False  # has each rank a part of the weights alone?
 
     @property
     def is_first(self) -> bool:
