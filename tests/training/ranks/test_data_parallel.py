@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import thinwire
-from processes import Process, until
+from processes import DEADLINE, Process, until
 from thinwire.net.pki.authority import issue
 from training.party.parties import (
     LABEL_PARTY,
@@ -86,7 +86,7 @@ def made(tables: Path, folder: Path, recipe: dict[str, Any], group: str = FEATUR
     document["network"] = {
         "listen": f"127.0.0.1:{port}",
         "address": f"127.0.0.1:{port}",
-        "wait_seconds": 60,
+        "wait_seconds": DEADLINE,
         "checkpoint_seconds": 0.2,
     }
     if group == LABEL_PARTY:

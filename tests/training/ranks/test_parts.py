@@ -22,7 +22,7 @@ from thinwire.engine.protocols.bottom import Bottom, Learner, OwnBottom
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.party_view import read_party_view
 from thinwire.training.ranks.batch_norm import share_batch_norm
-from thinwire.training.ranks.parallel_bottom import Follower, RankModel, RowShares
+from thinwire.training.ranks.parallel_bottom import RankFollower, RankModel, RowShares
 from thinwire.training.ranks.rank_share import (
     RankGroup,
     TensorTable,
@@ -176,7 +176,7 @@ def check_ranks(
         def open_model(rounds: int) -> RankModel:
             return RankModel(Learner("m", module, spec, 0, rounds), ranks, shares, own, held)
 
-        Follower(ranks, open_model, batches).follow()
+        RankFollower(ranks, open_model, batches).follow()
         return module, []
 
     (first, found), *others = join_threads(run, size)

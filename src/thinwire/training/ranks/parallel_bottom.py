@@ -218,7 +218,7 @@ class ShardedBottom(GroupBottom):
         self._share(tensors)
 
 
-class Follower:
+class RankFollower:
     """Every other rank's: does what rank 0 says. `open_model` builds its part, for so many rounds."""
 
     def __init__(self, ranks: Ranks, open_model: Callable[[int], RankModel], batches: Batches) -> None:

@@ -32,7 +32,7 @@ from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSource
 from thinwire.job.schema import PartySection, Source
 from thinwire.training.ranks.batch_norm import SHARED_NORMS, find_unshared_norm, share_batch_norm
-from thinwire.training.ranks.parallel_bottom import Follower, GroupBottom, RankModel, RowShares, ShardedBottom
+from thinwire.training.ranks.parallel_bottom import GroupBottom, RankFollower, RankModel, RowShares, ShardedBottom
 from thinwire.training.ranks.ranks import RankOrder, Ranks, join_ranks
 from thinwire.training.ranks.sharded_learner import ShardedLearner
 
@@ -339,7 +339,7 @@ def follow_party(own: PartyView, ranks: Ranks) -> None:
         learner = _open_learner(own, ranks, bottom, rounds)
         return RankModel(learner, ranks, group.shares, features.to(device), moved)
 
-    Follower(ranks, open_model, own.settings.divide_rows(group.rows)).follow()
+    RankFollower(ranks, open_model, own.settings.divide_rows(group.rows)).follow()
 
 
 def _open_learner(own: PartyView, ranks: Ranks, bottom: nn.Module, rounds: int) -> Learner:
