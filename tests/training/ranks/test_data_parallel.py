@@ -214,7 +214,7 @@ def test_a_killed_rank_comes_back_without_an_operator(tables: Path, tmp_path: Pa
     with PartyProcesses() as started, others(place, name) as parties:
         group = torchrun(started, place, name, restarts=3)
         for count, killed_rank in enumerate((1, 0)):
-            until(lambda at=10 + 30 * count: _rounds(place) >= at or group.ended)  # type: ignore[misc]
+            until(lambda at=5 + 10 * count: _saved_round(place.out(name)) >= at or group.ended)  # type: ignore[misc]
             os.kill(_ranks(place.out(name), group)[killed_rank], signal.SIGKILL)
             until(lambda starts=count + 2: _starts(place.out(name)) == starts or group.ended)  # type: ignore[misc]
         finished(parties)
@@ -225,8 +225,10 @@ def test_a_killed_rank_comes_back_without_an_operator(tables: Path, tmp_path: Pa
     require_same(place)
 
 
-def _rounds(place: Place) -> int:
-    return len(left_events(place)) if (place.out(LABEL_PARTY) / "events.jsonl").exists() else 0
+def _saved_round(folder: Path) -> int:
+    """Of the newest checkpoint; 0 before there is one."""
+    lines = log_of(folder) if (folder / "log.jsonl").exists() else []
+    return max((line["round"] or 0 for line in lines if line["event"] == "checkpoint"), default=0)
 
 
 def _starts(folder: Path) -> int:
