@@ -99,7 +99,7 @@ def _options(
 
 
 def _require_one_process(arguments: list[str]) -> None:
-    """torchrun starts several of the same command: only a feature party can be several."""
+    """torchrun starts several of the same command: only a party can be several."""
     if (
         int(os.environ.get("WORLD_SIZE", "1")) > 1
         and "TORCHELASTIC_RUN_ID" in os.environ

@@ -54,7 +54,8 @@ _MAY_CHANGE = {
 # Files may have moved: what is in them is compared by digest. Certificates expire.
 _MAY_CHANGE_AT_A_PARTY = re.compile(
     r"(party\.[^.]+|label_party)\."
-    r"((test_)?(features|labels|ids)\.file|certificate|certificate_name|key|authority|revoked|approved|serve(\..+)?)"
+    r"((test_)?(features|labels|ids)\.file|certificate|certificate_name|key|authority|revoked|approved|parallel|"
+    r"serve(\..+)?)"
 )
 
 

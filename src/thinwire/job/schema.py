@@ -240,6 +240,7 @@ class PartyEntry(JobFileSection):
     certificate_name: Text | None = None  # the party's name
     approved: Annotated[str, AfterValidator(_approval)] | None = None
     serve: ServeTerms | None = None
+    parallel: Literal["ddp", "fsdp2"] | None = None  # under torchrun: is all of the model at every rank, or a part?
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thinwire.base.errors import BadInput
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import PartyName, Round
 from thinwire.engine.channel.base import TimedChannel
@@ -23,7 +22,7 @@ from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.models.regression import Linear, RegressionTop, SubspaceFit
 from thinwire.engine.models.scorecard import Scorecard
 from thinwire.engine.privacy import Labels, NoiseKey
-from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
+from thinwire.engine.privacy.accounting.ledger import Frozen
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches, Control, FeatureProgram, LabelProgram, Observers
@@ -41,7 +40,7 @@ from thinwire.engine.protocols.bottom import (
     ScorecardBottom,
     TreesBottom,
 )
-from thinwire.engine.protocols.context import Groups, PartyContext
+from thinwire.engine.protocols.context import Groups, PartyContext, add_prefix
 from thinwire.engine.protocols.ends import Guard, LabelSide
 from thinwire.engine.protocols.evaluation import ColumnTable, HeldOut, begin_training
 from thinwire.engine.protocols.sealing import ReleaseMeans, Spending, open_sealing
@@ -49,8 +48,9 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import OneWay
 from thinwire.job.settings import RunSettings
 from thinwire.training.importance import list_columns
-from thinwire.training.ranks.parallel_bottom import GroupBottom, RankModel
-from thinwire.training.ranks.rank_share import RankGroup
+from thinwire.training.ranks.batch_norm import share_batch_norm
+from thinwire.training.ranks.rank_share import RankGroup, open_group_bottom, open_sharded_bottom
+from thinwire.training.ranks.sharded_learner import ShardedLearner
 
 
 def derive_run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyName, ...]) -> int:
@@ -103,7 +103,7 @@ class ProgramFactory:
     memories: Mapping[str, Mapping[str, Tensor]] = field(
         default_factory=dict
     )  # of optimisers, by model: to begin with
-    group: RankGroup | None = None  # of processes, where a feature party has several; this is its first
+    group: RankGroup | None = None  # of processes, where the party has several; this is its first
     owners: Mapping[PartyName, Groups] = field(default_factory=dict)  # of rows with an owner in common, by party
 
     @cached_property
@@ -165,7 +165,7 @@ class ProgramFactory:
     ) -> FeatureProgram:
         """A feature party's program; under shared labels `side` is what it knows of the label party's."""
         sealing = open_sealing(context, own)
-        bottom = self._bottom(party, own, widths[party.name])
+        bottom = self._bottom(party, own)
         end: Any
         if side is not None:
             end = self._ends.shared_feature(context, bottom, side, widths, sealing)
@@ -224,7 +224,28 @@ class ProgramFactory:
         )
 
     def _own_bottom(self, party: FeatureParty | LabelParty, model: nn.Module) -> Bottom:
-        """Of a bottom model that learns from its owner's rows as they are, or not at all; in this process alone."""
+        """Of a bottom model that learns from its owner's rows as they are, or not at all."""
+        if isinstance(model, BoostedTrees | Encoder | Linear):
+            return self._fitted_bottom(party, model)
+        if self.group is not None and self.group.ranks.shards and not isinstance(self.settings.training, Frozen):
+            return self._sharded_bottom(self.group, party, model)
+        return self._network_bottom(party, self._own_learner(party.name, self._share(model), party.optimizer))
+
+    def _sharded_bottom(self, group: RankGroup, party: FeatureParty | LabelParty, model: nn.Module) -> Bottom:
+        device, name = self.settings.device, f"{party.name}/bottom"
+        features, held_out = party.features.to(device), self._held_out_features(party)
+
+        def learn(module: nn.Module) -> ShardedLearner:
+            spec, seed = party.optimizer or self.optimizer, self.settings.seed
+            return ShardedLearner(name, begin_training(module.to(device)), spec, seed, self.batches.rounds)
+
+        share = group.select_first(features, held_out)
+        bottom = open_sharded_bottom(group, learn, model, self.batches, share)
+        bottom.load(add_prefix("module", model.state_dict()) | dict(self.memories.get(party.name, {})))
+        return bottom
+
+    def _fitted_bottom(self, party: FeatureParty | LabelParty, model: nn.Module) -> Bottom:
+        """In this process alone."""
         features, held_out = party.features.to(self.settings.device), self._held_out_features(party)
         if isinstance(model, BoostedTrees):
             boosted = FrozenTrees if isinstance(self.settings.training, Frozen) else TreesBottom
@@ -233,47 +254,41 @@ class ProgramFactory:
         if isinstance(model, Encoder):
             frozen = FrozenLearner(f"{party.name}/bottom", model.to(self.settings.device), self.settings.seed, 1)
             return EncoderBottom(frozen, features, held_out, self._own_rows(party))
-        if isinstance(model, Linear):
-            learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
-            kind = ScorecardBottom if isinstance(model, Scorecard) else RegressionBottom
-            return kind(learner, features, held_out)
-        learner = self._own_learner(party.name, model, party.optimizer)
-        return OwnBottom(learner, features, held_out, self._own_rows(party))
+        learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
+        kind = ScorecardBottom if isinstance(model, Scorecard) else RegressionBottom
+        return kind(learner, features, held_out)
 
-    def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
-        if isinstance(party.bottom, BoostedTrees | Linear | Encoder):
-            if self.group is not None and not isinstance(party.bottom, BoostedTrees):
-                model = type(party.bottom).__name__
-                raise BadInput(f"party {party.name!r}: {model} runs in one process; start it without other ranks")
+    def _bottom(self, party: FeatureParty, own: PartySecrets) -> Bottom:
+        dp = self.settings.training
+        if isinstance(party.bottom, BoostedTrees | Linear | Encoder) or not isinstance(dp, DPBottom):
             return self._own_bottom(party, party.bottom)
-        learner = self._bottom_learner(party, own)
-        features = party.features.to(self.settings.device)
-        held_out = self._held_out_features(party)
+        return self._network_bottom(party, self._private_learner(party, own, dp))
+
+    def _network_bottom(self, party: FeatureParty | LabelParty, learner: Learner) -> Bottom:
+        features, held_out = party.features.to(self.settings.device), self._held_out_features(party)
         if self.group is None:
             return OwnBottom(learner, features, held_out, self._own_rows(party))
-        part = RankModel(learner, 0, self.group.shares, features, held_out)
-        return GroupBottom(self.group.ranks, part, self.batches, width, self.group.held_out_shares)
+        return open_group_bottom(self.group, learner, self.batches, self.group.select_first(features, held_out))
+
+    def _share(self, model: nn.Module) -> nn.Module:
+        """Where the party has several processes, they normalise a batch together."""
+        return model if self.group is None else share_batch_norm(model, self.group.ranks)
 
     def _own_rows(self, party: FeatureParty | LabelParty) -> OwnRows:
         rows, seed = party.all_rows.to(self.settings.device), derive_seed(self.settings.seed, party.name, "own rows")
         return OwnRows(rows, seed, self.settings.pretraining)
 
-    def _bottom_learner(self, party: FeatureParty, own: PartySecrets) -> Learner:
-        name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer
-        seed, rounds = self.settings.seed, self.batches.rounds
-        match self.settings.training:
-            case TrainedOnRawRows() | Frozen():
-                return self._own_learner(party.name, party.bottom, party.optimizer)
-            case DPBottom() as dp:
-                begin_training(party.bottom.to(self.settings.device))
-                noise, run = NoiseKey(own.secret), self.run
+    def _private_learner(self, party: FeatureParty, own: PartySecrets, dp: DPBottom) -> Learner:
+        begin_training(party.bottom.to(self.settings.device))
+        noise, run = NoiseKey(own.secret), self.run
 
-                def begin(round: Round, step: int, rows: Tensor, digest: str) -> Keystream:
-                    draw = noise.for_round(run, round, step, f"{party.name}/charge {digest}").words(2).tobytes().hex()
-                    own.spending.step(round, step, rows, draw)
-                    return noise.for_round(run, round, step, f"{party.name}/gradient {digest}")
+        def begin(round: Round, step: int, rows: Tensor, digest: str) -> Keystream:
+            draw = noise.for_round(run, round, step, f"{party.name}/charge {digest}").words(2).tobytes().hex()
+            own.spending.step(round, step, rows, draw)
+            return noise.for_round(run, round, step, f"{party.name}/gradient {digest}")
 
-                return Learner(name, party.bottom, spec, seed, rounds, PrivateSteps(dp, begin))
+        name, spec, rounds = f"{party.name}/bottom", party.optimizer or self.optimizer, self.batches.rounds
+        return Learner(name, party.bottom, spec, self.settings.seed, rounds, PrivateSteps(dp, begin))
 
     def _own_learner(self, party: PartyName, module: nn.Module, spec: OptimizerSpec | None) -> Learner:
         """Of a bottom model that learns from its owner's rows as they are, or not at all."""

@@ -15,6 +15,8 @@ from job.small import JOB, ROWS, TESTS, write_job
 from thinwire.align import intersect, write_alignment
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.large_table import LargeTable, write_arrow
+from thinwire.engine.protocols.evaluation import HeldOut
+from thinwire.job.job_loader import LabelData
 from thinwire.job.job_snapshot import digest_tables
 from thinwire.job.party_view import read_party_view
 from thinwire.training.ranks.rank_share import load_share
@@ -56,14 +58,16 @@ def test_together_the_ranks_hold_what_one_process_reads(job: Path, size: int) ->
     own = read_party_view(job, "bank")
     whole = own.load_features()
     shares = [load_share(own, Ranks(rank, size)) for rank in range(size)]
-    assert torch.equal(torch.cat([share.party.features for share in shares]), whole.features)
-    assert torch.equal(torch.cat([share.party.test_features for share in shares]), whole.test_features)
+    assert torch.equal(torch.cat([share.own_rows()[0] for share in shares]), whole.features)
+    assert torch.equal(torch.cat([share.own_rows()[1][HeldOut.TEST] for share in shares]), whole.test_features)
     for share in shares:
         assert share.group.rows == len(whole.features)
         assert share.group.held_out_rows == {which: len(one) for which, one in whole.held_out.items()}
-        same = zip(share.party.bottom.parameters(), whole.bottom.parameters(), strict=True)
+        same = zip(share.bottom.parameters(), whole.bottom.parameters(), strict=True)
         assert all(torch.equal(one, other) for one, other in same)
-        assert share.digests() == digest_tables(own.me, whole)  # a run may go on with another number of processes
+        assert share.digests(own.me) == digest_tables(
+            own.me, whole
+        )  # a run may go on with another number of processes
 
 
 def test_a_rank_reads_no_others_rows(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,14 +85,13 @@ def test_a_rank_reads_no_others_rows(job: Path, monkeypatch: pytest.MonkeyPatch)
         assert own.section.features is not None
         assert own.section.features.file.endswith(".npz")
         return
-    most = len(share.party.features) + len(share.party.test_features)
+    features, held_out = share.own_rows()
+    most = len(features) + len(held_out[HeldOut.TEST])
     assert len(set(taken)) <= most + 6  # and the first few of both, for the model's sizes
 
 
 def test_what_cannot_be_read_is_said_with_the_field(job: Path, tmp_path: Path) -> None:
     own = read_party_view(job, "bank")
-    with pytest.raises(BadInput, match="rows for 97 processes; start fewer"):
-        load_share(own, Ranks(0, 97))
     if own.section.features is not None and own.section.features.file.endswith(".parquet"):
         held = table(ROWS, ROWS).to_pydict()
         held["b"][30] = float("nan")
@@ -98,3 +101,19 @@ def test_what_cannot_be_read_is_said_with_the_field(job: Path, tmp_path: Path) -
         (tmp_path / "x.parquet").write_bytes(b"no")
         with pytest.raises(BadInput, match=r"party\.bank\.features: .*not a Parquet file"):
             load_share(own, Ranks(0, 2))
+
+
+def test_the_label_party_keeps_its_labels_and_shares_its_features(tmp_path: Path) -> None:
+    features = 'features = { file = "bank.npz", key = "x" }\ntest_features = { file = "bank.npz", key = "x_test" }'
+    job = write_job(tmp_path, JOB + features + '\nmodel = { name = "mlp", hidden = [8], width = 4 }\n')
+    own = read_party_view(job, "clinic")
+    whole = own.load_label_data()
+    shares = [load_share(own, Ranks(rank, 3)) for rank in range(3)]
+    assert whole.features is not None
+    assert torch.equal(torch.cat([share.own_rows()[0] for share in shares]), whole.features)
+    assert isinstance(shares[0].data, LabelData)
+    assert torch.equal(shares[0].data.labels, whole.labels)
+    assert shares[0].digests(own.me) == digest_tables(own.me, whole)
+    first, held_out = shares[0].group.select_first(whole.features, {HeldOut.TEST: whole.features[:7]})
+    assert torch.equal(first, shares[0].own_rows()[0])
+    assert held_out[HeldOut.TEST].shape == (7, 3)  # of 32 test rows rank 0 has 10

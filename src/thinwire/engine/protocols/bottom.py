@@ -65,6 +65,7 @@ class Learner:
         private: PrivateSteps | None = None,
     ) -> None:
         self.module = module
+        self.network: nn.Module = module  # what computes: a wrapper of the module, where several processes train it
         self.averaging = spec is not None and spec.averaging
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._name = name
@@ -92,7 +93,7 @@ class Learner:
         torch.default_generator.manual_seed(seed)
         if x.is_cuda:
             torch.cuda.manual_seed(seed)
-        output: Tensor = self.module(x)
+        output: Tensor = self.network(x)
         return output
 
     def learn(self, rows: Tensor, features: Callable[[], Tensor], h: Tensor, derivative: Tensor) -> None:

@@ -42,7 +42,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import MOST_LEVEL, Pace
 from thinwire.engine.streams import RowOwners
 
-_CHUNK = 8192
+CHUNK = 8192  # rows that are embedded at a time
 _VERDICT = Struct("<BH")  # stop and best, a bit each, and the level in four; local steps a round
 _STOP, _BEST, _LEVEL = 1, 2, 4
 _MOST_VERDICT = _STOP | _BEST | _LEVEL * MOST_LEVEL
@@ -110,7 +110,7 @@ def begin_training(module: nn.Module) -> nn.Module:
 def embed_in_chunks(module: nn.Module, features: Tensor) -> Tensor:
     """The embeddings of many rows, in chunks."""
     with evaluation_mode(module):
-        return torch.cat([module(features[start : start + _CHUNK]) for start in range(0, len(features), _CHUNK)])
+        return torch.cat([module(features[start : start + CHUNK]) for start in range(0, len(features), CHUNK)])
 
 
 def send_held_out(context: PartyContext, kind: Kind, h: Tensor | None, round: Round, sealing: Sealing | None) -> None:

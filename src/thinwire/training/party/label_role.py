@@ -33,6 +33,7 @@ from thinwire.training.party.session import PartySession
 from thinwire.training.party.status import require_this_run
 from thinwire.training.program_factory import ProgramFactory
 from thinwire.training.quality import assess_held_out
+from thinwire.training.ranks.rank_share import RankGroup
 from thinwire.training.result import Evaluator, Result, judge, require_finite_loss
 
 
@@ -42,7 +43,14 @@ class LabelRole:
     _program: LabelProgram
     _party: LabelParty
 
-    def __init__(self, session: PartySession, weights: InitialWeights, data: LabelData, audience: Audience) -> None:
+    def __init__(
+        self,
+        session: PartySession,
+        weights: InitialWeights,
+        data: LabelData,
+        audience: Audience,
+        group: RankGroup | None = None,
+    ) -> None:
         own = session.own
         if session.private.run_nonce is None:
             session.private.set_run_nonce(secrets.token_hex(16))
@@ -51,6 +59,7 @@ class LabelRole:
         self._weights = weights
         self._data = data
         self._audience = audience
+        self._group = group  # of processes, where there are several
         self._batches = own.settings.divide_rows(session.sizes.rows)
         self._history: list[Evaluation] = []
         self._evaluated_before = 0.0  # seconds, by processes before this one
@@ -80,7 +89,7 @@ class LabelRole:
     def prepare(self, factory: ProgramFactory, control: Control) -> PreparedProgram:
         session, widths, me = self._session, self.widths(), self._own.me
         self._batches = factory.batches
-        factory = replace(factory, owners=self._data.owners)
+        factory = replace(factory, group=self._group, owners=self._data.owners)
         party = self._party = self._own.build_label_party(self._data, widths)
         bottom = {} if party.bottom is None else {me: party.bottom}
         factory = self._weights.apply(factory, party, {**bottom, "top": party.top}, widths, party.fusion)

@@ -30,8 +30,8 @@ def open_party_run(
 ) -> PartyRun:
     """Reads this party's data, refuses a folder of another job or of changed data, and opens the run.
 
-    `beginning`: an earlier run of this party's whose weights it takes over. `ranks`: this is the first of a feature
-    party's processes; the others `follow_party`.
+    `beginning`: an earlier run of this party's whose weights it takes over. `ranks`: this is the first of several
+    processes; the others `follow_party`.
     """
     if beginning is not None:
         beginning.require_no_guarantee(own.recipe, own.settings.training)
@@ -41,19 +41,22 @@ def open_party_run(
     if taken is not None:
         audience.say(f"process {taken} was stopped; this one takes its place")
     share = None if ranks is None else load_first_share(own, ranks)
-    data = own.load_data() if share is None else share.party
+    data = own.load_data() if share is None else share.data
     rows, held_out = count_rows(data) if share is None else (share.group.rows, share.group.held_out_rows)
     validation, tests = (held_out.get(which, 0) for which in HeldOut)
     sizes = PartySizes(rows, validation, tests, **own.row_digests(), width=data.width or 0)
-    _keep(own, folder, digest_tables(own.me, data) if share is None else share.digests(), collect_metadata(data))
+    _keep(
+        own, folder, digest_tables(own.me, data) if share is None else share.digests(own.me), collect_metadata(data)
+    )
     session = PartySession(own, lock, folder, sizes, audience.say)
     checkpoints = PartyCheckpoints(session)
     weights = InitialWeights(session, checkpoints.loaded, beginning)
+    group = None if share is None else share.group
     role: PartyRole
     if isinstance(data, LabelData):
-        role = LabelRole(session, weights, data, audience)
+        role = LabelRole(session, weights, data, audience, group)
     else:
-        role = FeatureRole(session, weights, data, None if share is None else share.group)
+        role = FeatureRole(session, weights, data, group)
     return PartyRun(session, checkpoints, role, None if own.is_label_party else audience.round)
 
 
