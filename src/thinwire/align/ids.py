@@ -8,10 +8,11 @@ cannot be tested against guesses.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b, sha256
+from itertools import islice
 from numbers import Integral
 from secrets import token_bytes
 from typing import Any
@@ -26,6 +27,7 @@ from thinwire.base.errors import BadIds
 
 LONGEST_ID = 1 << 20  # bytes of UTF-8
 _MOST = 5  # rows named in one message
+_CHUNK = 65_536  # rows at a time
 _NULLS = ("NAType", "NaTType")  # what pandas puts where nothing is
 
 RowNumbers = npt.NDArray[np.int64]
@@ -48,23 +50,28 @@ class Ids:
         data = self._data
         return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
+    def iterate(self, rows: RowNumbers | None = None) -> Iterator[bytes]:
+        """The UTF-8 text of these rows, or of every row."""
+        for start in range(0, len(self) if rows is None else len(rows), _CHUNK):
+            stop = min(start + _CHUNK, len(self))
+            yield from self.texts(np.arange(start, stop) if rows is None else rows[start : start + _CHUNK])
+
     def decode(self) -> list[str]:
         """The text of every row."""
-        return [text.decode() for text in self.texts(np.arange(len(self)))]
+        return [text.decode() for text in self.iterate()]
 
     def digest(self) -> str:
         """SHA-256 over all ids in order, each behind its length in 8 bytes; tells whether a table has changed."""
-        digest, start, data = hashlib.sha256(), 0, memoryview(self._data)
-        for end in self._ends.tolist():
-            digest.update((end - start).to_bytes(8, "big"))
-            digest.update(data[start:end])
-            start = end
+        digest = hashlib.sha256()
+        for text in self.iterate():
+            digest.update(len(text).to_bytes(8, "big"))
+            digest.update(text)
         return digest.hexdigest()
 
     def ways_of_writing(self) -> str:
         """How ids here are written where others often write them otherwise; '' where nothing stands out."""
         zeros = capitals = fractions = 0
-        for text in self.texts(np.arange(len(self))):
+        for text in self.iterate():
             zeros += text.startswith(b"0") and len(text) > 1 and text.isdigit()
             capitals += text != text.lower()
             fractions += text.endswith(b".0")
@@ -86,9 +93,15 @@ def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, whole numbers count as their decimal text,
     dates and UUIDs as `str` writes them. Refuses rows without an id, ids that are there twice, and anything else.
     """
-    texts = _list_texts(values, where)
-    _require_different(texts, where)
-    return _join_texts(texts)
+    parts = [_join_texts(texts) for texts in _list_texts(values, where)]
+    if not parts:
+        raise BadIds(f"{where}: there are no ids; give one for each row")
+    starts = np.cumsum([0, *(len(part._data) for part in parts[:-1])])
+    ends = np.concatenate([start + part._ends for start, part in zip(starts, parts, strict=True)])
+    found = Ids(b"".join(part._data for part in parts), ends)
+    del parts
+    _require_different(found, where)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +115,10 @@ class OwnerIds:
 def normalize_owner_ids(values: Iterable[Any], where: str = "ids") -> OwnerIds:
     """As `normalize_ids`, of ids that many rows may have in common; a row without one is refused."""
     places: dict[bytes, int] = {}
-    texts = _list_texts(values, where)
-    index = np.fromiter((places.setdefault(text, len(places)) for text in texts), np.int64, len(texts))
+    texts = (text for some in _list_texts(values, where) for text in some)
+    index = np.fromiter((places.setdefault(text, len(places)) for text in texts), np.int64)
+    if not places:
+        raise BadIds(f"{where}: there are no ids; give one for each row")
     return OwnerIds(_join_texts(list(places)), index)
 
 
@@ -112,22 +127,17 @@ def _join_texts(texts: Sequence[bytes]) -> Ids:
     return Ids(b"".join(texts), ends)
 
 
-def _list_texts(values: Iterable[Any], where: str) -> list[bytes]:
-    """Each row's id as it is compared."""
-    texts: list[bytes] = []
+def _list_texts(values: Iterable[Any], where: str) -> Iterator[list[bytes]]:
+    """Each row's id as it is compared, some rows at a time."""
     missing: list[int] = []
-    for row, value in enumerate(_list_values(values, where), 1):
-        text = id_text(value, row, where)
-        if text:
-            texts.append(text)
-        else:
-            missing.append(row)
+    numbered = enumerate(_list_values(values, where), 1)
+    while some := list(islice(numbered, _CHUNK)):
+        texts = [id_text(value, row, where) or b"" for row, value in some]
+        missing += [row for (row, _), text in zip(some, texts, strict=True) if not text]
+        yield texts
     if missing:
         what = "1 row has no id" if len(missing) == 1 else f"{len(missing)} rows have no id"
         raise BadIds(f"{where}: {what}: {_rows(missing)}; give every row one, or drop it")
-    if not texts:
-        raise BadIds(f"{where}: there are no ids; give one for each row")
-    return texts
 
 
 def _list_values(values: Any, where: str) -> Iterable[Any]:
@@ -188,14 +198,14 @@ def _unfit(value: Any, row: int, where: str) -> BadIds:
     return BadIds(f"{where}: row {row} has an id of type {type(value).__name__}; {way_out}")
 
 
-def _require_different(texts: Sequence[bytes], where: str) -> None:
+def _require_different(ids: Ids, where: str) -> None:
     """Refuses ids that are there twice; only those whose short hash is there twice are compared in full."""
-    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64, len(texts))
-    order = np.argsort(hashes, kind="stable")
-    same = hashes[order[1:]] == hashes[order[:-1]]
-    suspects = np.union1d(order[1:][same], order[:-1][same])
+    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, ids.iterate()), np.uint64, len(ids))
+    twice = _find_repeated(np.sort(hashes))
+    suspects = np.flatnonzero(np.isin(hashes, twice)) if len(twice) else np.zeros(0, np.int64)
     first: dict[bytes, int] = {}
-    again = [(row, before) for row in suspects.tolist() if (before := first.setdefault(texts[row], row)) != row]
+    texts = zip(suspects.tolist(), ids.texts(suspects), strict=True)
+    again = [(row, before) for row, text in texts if (before := first.setdefault(text, row)) != row]
     if again:
         shown = ", ".join(f"row {row + 1} has that of row {before + 1}" for row, before in again[:_MOST])
         more = f" and {len(again) - _MOST} more" if len(again) > _MOST else ""
@@ -206,6 +216,13 @@ def _require_different(texts: Sequence[bytes], where: str) -> None:
         )
 
 
+def _find_repeated(rising: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Numbers that are there twice; a piece at a time, so that no second copy is in memory."""
+    pieces = [rising[start : start + _CHUNK + 1] for start in range(0, len(rising), _CHUNK)]
+    found: npt.NDArray[np.uint64] = np.concatenate([piece[1:][piece[1:] == piece[:-1]] for piece in pieces])
+    return found
+
+
 def _rows(rows: Sequence[int]) -> str:
     shown = ", ".join(map(str, rows[:_MOST]))
     return f"row {shown}" if len(rows) == 1 else f"rows {shown}" + ("" if len(rows) <= _MOST else " ...")
@@ -214,7 +231,6 @@ def _rows(rows: Sequence[int]) -> str:
 NONCE_SIZE = 32
 DIGEST_SIZE = 32
 _DOMAIN = b"thinwire alignment 1"
-_CHUNK = 65536
 
 
 def fresh_nonce() -> bytes:

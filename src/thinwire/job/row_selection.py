@@ -27,7 +27,9 @@ from thinwire.align.ids import RowNumbers, id_text
 from thinwire.base.errors import BadIds, BadInput
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
-from thinwire.data.readers.features import read_id_texts
+from thinwire.data.readers.features import iterate_ids
+from thinwire.data.readers.sources import TableStore
+from thinwire.data.readers.tables import TableFile
 from thinwire.job.messages import at
 from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
 
@@ -153,6 +155,7 @@ class RowSource:
     section: PartyEntry
     folder: Path  # of the job file
     prefix: str = ""  # or "test_"
+    tables: TableStore = field(default_factory=TableStore, compare=False, repr=False)
 
     @property
     def ids_source(self) -> ColumnSource | None:
@@ -181,14 +184,17 @@ class RowSource:
         with at(self.locate("ids")):
             if self.ids_source is None:
                 raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
-            return read_ids(self.folder / self.ids_source.file, self.ids_source)
+            return read_ids(self._open(self.ids_source), self.ids_source)
 
     def read_owners(self, column: str) -> OwnerIds:
         """Whose each row of the label party's is: a column beside the ids."""
         with at(self.locate("ids")):
             if self.ids_source is None:
                 raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
-            return read_owner_ids(self.folder / self.ids_source.file, self.ids_source, column)
+            return read_owner_ids(self._open(self.ids_source), self.ids_source, column)
+
+    def _open(self, source: ColumnSource) -> TableFile:
+        return self.tables.open(source.find_origin(self.folder), source.column)
 
     @cached_property
     def alignment(self) -> Alignment | None:
@@ -285,12 +291,13 @@ class RowSelection:
     section: PartyEntry
     folder: Path
     split: SplitSection | None = None
+    tables: TableStore = field(default_factory=TableStore, compare=False, repr=False)
 
     @cached_property
     def training(self) -> SelectedRows:
         if self.split is not None:
             return self._split_rows[RowSet.TRAINING]
-        return RowSource(self.section, self.folder).select()
+        return self._open_source().select()
 
     @cached_property
     def validation(self) -> SelectedRows | None:
@@ -302,14 +309,17 @@ class RowSelection:
         """None where a split keeps none back, unless they have tables of their own, which may still be missing."""
         if self.split is not None and (self.split.test or self.section.test_source is None):
             return self._split_rows.get(RowSet.TEST)
-        return RowSource(self.section, self.folder, "test_").select()
+        return self._open_source("test_").select()
 
     @cached_property
     def _split_rows(self) -> dict[RowSet, SelectedRows]:
         if self.split is None:
             return {}
         _require_one_source(self.section, self.split)
-        return _select_by_split(RowSource(self.section, self.folder), self.split)
+        return _select_by_split(self._open_source(), self.split)
+
+    def _open_source(self, prefix: str = "") -> RowSource:
+        return RowSource(self.section, self.folder, prefix, self.tables)
 
     def divide(self, what: str, table: Any, read_test_table: Callable[[], Any]) -> tuple[Any, Any, Any]:
         """Training, validation and test rows: of one table by the split; test rows may have a table of their own."""
@@ -323,7 +333,7 @@ class RowSelection:
 
     def take_unaligned(self, table: Any) -> Any:
         """The rows of a table that some other party lacks; None where there are none, or nobody has asked."""
-        source = RowSource(self.section, self.folder)
+        source = self._open_source()
         if source.alignment is None or len(table) != len(source.ids):
             return None
         rows = np.setdiff1d(np.arange(len(table)), source.alignment.rows)
@@ -358,23 +368,24 @@ class RowSelection:
         return IdTable(ids, outside - set(ids))
 
 
-def read_ids(file: Path, source: ColumnSource) -> Ids:
+def read_ids(file: TableFile, source: ColumnSource) -> Ids:
     """The ids of a file that is laid out as the section says, as they are compared."""
-    return normalize_ids(read_id_texts(file, source.key, source.column, source.text_format), str(file))
+    return normalize_ids(iterate_ids(file, source.key, source.column, source.text_format), str(file))
 
 
-def read_owner_ids(file: Path, source: ColumnSource, column: str) -> OwnerIds:
+def read_owner_ids(file: TableFile, source: ColumnSource, column: str) -> OwnerIds:
     """Whose each row is, by another column of the file, or another array of it, that holds the ids."""
     key, name = (None, column) if source.key is None else (column, None)
-    return normalize_owner_ids(read_id_texts(file, key, name, source.text_format), f"{file}, column {column!r}")
+    return normalize_owner_ids(iterate_ids(file, key, name, source.text_format), f"{file}, column {column!r}")
 
 
-def split_ids(ids: Sequence[bytes], split: SplitSection) -> NDArray[np.int8]:
+def split_ids(ids: Iterable[bytes], split: SplitSection) -> NDArray[np.int8]:
     """0 for training, 1 for validation, 2 for test. HMAC-SHA256 of the id as it is compared: NFC, trimmed, UTF-8."""
     key = split.key.encode()
-    shares = np.array([int.from_bytes(hmac.digest(key, one, hashlib.sha256)[:8], "big") for one in ids], np.float64)
+    hashes = (int.from_bytes(hmac.digest(key, one, hashlib.sha256)[:8], "big") for one in ids)
+    shares = np.fromiter(hashes, np.float64)
     shares /= 2.0**64
-    found = np.full(len(ids), TRAINING, dtype=np.int8)
+    found = np.full(len(shares), TRAINING, dtype=np.int8)
     found[shares < split.test + split.validation] = VALIDATION
     found[shares < split.test] = TEST
     return found
@@ -385,9 +396,9 @@ def _select_by_split(source: RowSource, split: SplitSection) -> dict[RowSet, Sel
     ids, alignment = source.ids, source.alignment
     rows = np.arange(len(ids)) if alignment is None else alignment.rows
     if alignment is not None and alignment.grouped:  # not every party holds the rows' own ids
-        found = split_ids([str(place).encode() for place in range(len(rows))], split)
+        found = split_ids((str(place).encode() for place in range(len(rows))), split)
     else:
-        found = split_ids(ids.texts(rows), split)
+        found = split_ids(ids.iterate(rows), split)
     shares = {RowSet.TRAINING: 1.0, RowSet.VALIDATION: split.validation, RowSet.TEST: split.test}
     chosen = {kind: np.flatnonzero(found == number) for number, (kind, share) in enumerate(shares.items()) if share}
     if not all(map(len, chosen.values())):

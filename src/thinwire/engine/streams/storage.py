@@ -49,6 +49,11 @@ class Storage:
         return self if self.folder is not None else replace(self, spills=False)
 
     @property
+    def place(self) -> Path:
+        """The folder where files lie."""
+        return self.folder or Path(tempfile.gettempdir())
+
+    @property
     def resident_bytes(self) -> int:
         """How much of a file may be in memory."""
         return max(self.memory_limit_bytes, _LEAST_RESIDENT)
@@ -61,22 +66,30 @@ class Storage:
                 "run is encrypted, and what goes to a file for lack of memory is not. Raise the limit, or name a "
                 "folder for it, on a disk that is encrypted itself: job.scratch"
             )
-        folder = self.folder or Path(tempfile.gettempdir())
         try:
-            return tempfile.TemporaryFile(dir=folder, buffering=0)
+            return tempfile.TemporaryFile(dir=self.place, buffering=0)
         except OSError as error:
-            raise BadParameter(f"Storage: no file can be made in {folder}: {error.strerror}") from error
+            raise BadParameter(f"Storage: no file can be made in {self.place}: {error.strerror}") from error
 
     def reserve(self, file: BinaryIO, start: int, size: int, what: str) -> None:
         """Takes room on the disk now: a full one would otherwise kill the process at some later write."""
         try:
             os.posix_fallocate(file.fileno(), start, size)
         except OSError as error:
-            folder = self.folder or Path(tempfile.gettempdir())
             raise BadParameter(
-                f"Storage: no room for {what} of {size} bytes in {folder}: {error.strerror}; free some, "
+                f"Storage: no room for {what} of {size} bytes in {self.place}: {error.strerror}; free some, "
                 "give another folder, or raise memory_limit_bytes"
             ) from error
+
+
+def make_table(rows: int, width: int, storage: Storage, what: str) -> Tensor:
+    """float32 [rows, width] of any values: in memory, or in a file where the limit says so."""
+    size = 4 * rows * width
+    if size <= storage.memory_limit_bytes:
+        return torch.empty(rows, width)
+    with storage.file() as file:
+        storage.reserve(file, 0, size, what)
+        return map_file(file, size).view(torch.float32).view(rows, width)
 
 
 BLOCK = 1 << 24  # bytes

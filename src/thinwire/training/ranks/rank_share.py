@@ -20,12 +20,12 @@ from thinwire.engine.privacy.dp_bottom import APART, DPBottom, find_row_coupling
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.protocols.bottom import FrozenLearner, Learner
 from thinwire.engine.protocols.evaluation import HeldOut, begin_training
-from thinwire.job.job_loader import PartyTables
 from thinwire.job.job_snapshot import digest_pieces
 from thinwire.job.messages import at
 from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSource
 from thinwire.job.schema import PartySection, Source
+from thinwire.job.table_reader import PartyTables
 from thinwire.training.ranks.parallel_bottom import RankModel, RowShares, follow
 from thinwire.training.ranks.ranks import RankOrder, Ranks, join_ranks
 
@@ -139,7 +139,7 @@ def load_share(own: PartyView, ranks: Ranks) -> RankShare:
         raise BadInput.of(f"{section.path}.group", "is for a party in one process; start it without other ranks")
     sources = [source for source in (section.features, section.test_features) if source is not None]
     as_it_stands = section.prepare is None and own.job.split is None  # else the whole table is looked at
-    if as_it_stands and all(Path(source.file).suffix.lower() in _LARGE for source in sources):
+    if as_it_stands and all(_is_large_file(source, own.folder) for source in sources):
         with own.text.locate_errors():
             share = _read(own, section, ranks)
             own.check_features(share.party, share.group.rows, share.group.held_out_rows)
@@ -147,6 +147,11 @@ def load_share(own: PartyView, ranks: Ranks) -> RankShare:
     party = own.load_features()
     held_out = {which: TensorTable(table) for which, table in party.held_out.items()}
     return _shared(party, TensorTable(party.features), held_out, ranks)
+
+
+def _is_large_file(source: Source, folder: Path) -> bool:
+    origin = source.find_origin(folder)
+    return origin.is_local_file and origin.suffix in _LARGE
 
 
 @dataclass(frozen=True)
@@ -191,7 +196,7 @@ def _read(own: PartyView, section: PartySection, ranks: Ranks) -> RankShare:
 def _opened(own: PartyView, path: str, source: Source, every: RowSource) -> _FileTable:
     rows = every.select()
     with at(path):
-        table = LargeTable(own.folder / source.file, source.columns, source.all_but or ())
+        table = LargeTable(source.find_origin(own.folder).path, source.columns, source.all_but or ())
     rows.require_size(len(table), path)
     return _FileTable(path, table, None if rows.rows is None else torch.from_numpy(rows.rows.copy()))
 
