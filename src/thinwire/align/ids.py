@@ -63,10 +63,22 @@ class Ids:
     def digest(self) -> str:
         """SHA-256 over all ids in order, each behind its length in 8 bytes; tells whether a table has changed."""
         digest = hashlib.sha256()
-        for text in self.iterate():
-            digest.update(len(text).to_bytes(8, "big"))
-            digest.update(text)
+        for start in range(0, len(self), _CHUNK):
+            digest.update(self._prefix_lengths(start, min(start + _CHUNK, len(self))))
         return digest.hexdigest()
+
+    def _prefix_lengths(self, start: int, stop: int) -> bytes:
+        """These rows' ids, each behind its length in 8 bytes."""
+        first = int(self._ends[start - 1]) if start else 0
+        ends = self._ends[start:stop] - first
+        text = np.frombuffer(self._data, np.uint8, int(ends[-1]), first)
+        lengths = np.diff(ends, prepend=0)
+        found = np.empty(len(text) + 8 * len(ends), np.uint8)
+        rows = np.arange(1, len(ends) + 1)
+        found[np.arange(len(text)) + 8 * np.repeat(rows, lengths)] = text
+        places = (ends - lengths + 8 * (rows - 1))[:, None] + np.arange(8)
+        found[places] = lengths.astype(">u8")[:, None].view(np.uint8)
+        return found.tobytes()
 
     def ways_of_writing(self) -> str:
         """How ids here are written where others often write them otherwise; '' where nothing stands out."""
@@ -93,7 +105,7 @@ def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, whole numbers count as their decimal text,
     dates and UUIDs as `str` writes them. Refuses rows without an id, ids that are there twice, and anything else.
     """
-    parts = [_join_texts(texts) for texts in _list_texts(values, where)]
+    parts = _list_plain_parts(values) or [_join_texts(texts) for texts in _list_texts(values, where)]
     if not parts:
         raise BadIds(f"{where}: there are no ids; give one for each row")
     starts = np.cumsum([0, *(len(part._data) for part in parts[:-1])])
@@ -127,6 +139,24 @@ def _join_texts(texts: Sequence[bytes]) -> Ids:
     return Ids(b"".join(texts), ends)
 
 
+def _list_plain_parts(values: Any) -> list[Ids] | None:
+    """Of an Arrow column whose ids are printable ASCII without spaces, straight from its memory; None for others."""
+    parts = []
+    for chunk in values.iterchunks() if hasattr(values, "iterchunks") else ():
+        if chunk.null_count or str(chunk.type) not in ("string", "int64", "int32"):
+            return None
+        _, offsets, data = chunk.cast("string").buffers() if len(chunk) else (None, None, None)
+        if offsets is None or data is None:
+            continue
+        offset = 0 if str(chunk.type) != "string" else chunk.offset
+        ends = np.frombuffer(offsets, np.int32, len(chunk) + 1, 4 * offset).astype(np.int64)
+        text = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+        if not ((text > 0x20) & (text < 0x7F)).all() or (ends[1:] == ends[:-1]).any():
+            return None
+        parts.append(Ids(text.tobytes(), ends[1:] - ends[0]))
+    return parts or None
+
+
 def _list_texts(values: Iterable[Any], where: str) -> Iterator[list[bytes]]:
     """Each row's id as it is compared, some rows at a time."""
     missing: list[int] = []
@@ -149,6 +179,8 @@ def _list_values(values: Any, where: str) -> Iterable[Any]:
             raise BadIds(f"{where}: an array of shape {values.shape}; ids are one column, [N]")
         if values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in ("ns", "ps", "fs", "as"):
             values = values.astype("M8[us]")  # those have no times of Python's, and would be listed as numbers
+    if hasattr(values, "iterchunks"):
+        return (one for chunk in values.iterchunks() for one in chunk.to_pylist())
     for listing in ("to_pylist", "to_list", "tolist"):
         if hasattr(values, listing):
             listed: Iterable[Any] = getattr(values, listing)()

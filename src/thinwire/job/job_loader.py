@@ -247,7 +247,8 @@ class JobSource:
             return self._load(self._file, build_settings(self._file.job, self._folder, self._file.pretrain))
 
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
-        tables = TableStore(settings.storage)
+        storage = settings.storage
+        tables = TableStore(storage if file.encryption is None else storage.require_folder())
         _require_one_alignment(file, self._folder, tables)
         pretrains = settings.pretraining is not None
         grouped = {section.name: section.group for section in file.party if section.group is not None}

@@ -263,7 +263,8 @@ class PartyView:
     @cached_property
     def tables(self) -> TableStore:
         """Opens what its section names, each table once."""
-        return TableStore(self.settings.storage)
+        room = self.settings.storage
+        return TableStore(room if self.encryption_key is None else room.require_folder())
 
     def _check_rows(self, rows: int, held_out: Mapping[HeldOut, int]) -> None:
         with at("job"):
@@ -279,10 +280,9 @@ class PartyView:
     @property
     def loader(self) -> PartyLoader:
         """Reads what its section names, and builds its models."""
-        pretrains = self.settings.pretraining is not None
         seed, columns = self.settings.seed, list(self.roster.grouped.values())
-        split = self.job.split
-        return PartyLoader(self.folder, seed, self.recipe, split, self.code, pretrains, columns, self.tables)
+        held = (self.settings.pretraining is not None, columns, self.tables)
+        return PartyLoader(self.folder, seed, self.recipe, self.job.split, self.code, *held)
 
     @property
     def modules(self) -> dict[str, str]:

@@ -27,7 +27,7 @@ from thinwire.align.ids import RowNumbers, id_text
 from thinwire.base.errors import BadIds, BadInput
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
-from thinwire.data.readers.features import iterate_ids
+from thinwire.data.readers.features import read_id_column
 from thinwire.data.readers.sources import TableStore
 from thinwire.data.readers.tables import TableFile
 from thinwire.job.messages import at
@@ -370,13 +370,13 @@ class RowSelection:
 
 def read_ids(file: TableFile, source: ColumnSource) -> Ids:
     """The ids of a file that is laid out as the section says, as they are compared."""
-    return normalize_ids(iterate_ids(file, source.key, source.column, source.text_format), str(file))
+    return normalize_ids(read_id_column(file, source.key, source.column, source.text_format), str(file))
 
 
 def read_owner_ids(file: TableFile, source: ColumnSource, column: str) -> OwnerIds:
     """Whose each row is, by another column of the file, or another array of it, that holds the ids."""
     key, name = (None, column) if source.key is None else (column, None)
-    return normalize_owner_ids(iterate_ids(file, key, name, source.text_format), f"{file}, column {column!r}")
+    return normalize_owner_ids(read_id_column(file, key, name, source.text_format), f"{file}, column {column!r}")
 
 
 def split_ids(ids: Iterable[bytes], split: SplitSection) -> NDArray[np.int8]:

@@ -17,7 +17,7 @@ import pytest
 import processes
 from data.sources.customers import QUERY, make_customers, write_csv, write_folder, write_job
 from data.sources.servers import PASSWORD, PostgreSQL, run_postgresql, run_s3
-from thinwire.base.errors import BadFile, BadInput
+from thinwire.base.errors import BadFile, BadInput, BadTable
 from thinwire.data.readers import large_table
 from thinwire.job.job_loader import load_job
 from thinwire.job.job_snapshot import digest_data
@@ -76,6 +76,8 @@ def test_a_query_that_writes_is_refused(server: PostgreSQL, tmp_path: Path) -> N
     for text in (query, f"WITH gone AS ({query}) SELECT * FROM gone ORDER BY customer"):  # noqa: S608
         with pytest.raises(BadFile, match=r"read-only transaction|syntax error"):
             load_job(write_query(tmp_path, server, text))
+    with pytest.raises(BadTable, match="two columns have the name 'age'"):
+        load_job(write_query(tmp_path, server, "SELECT *, 1 AS age FROM customers"))
 
 
 @pytest.mark.usefixtures("password")
@@ -128,7 +130,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name, value in (("ACCESS_KEY_ID", "me"), ("SECRET_ACCESS_KEY", PASSWORD), ("REGION", "us-east-1")):
             patch.setenv(f"AWS_{name}", value)
         patch.setenv("AWS_ENDPOINT_URL", address)
-        system = pyarrow.fs.S3FileSystem(allow_bucket_creation=True)
+        system = pyarrow.fs.S3FileSystem(endpoint_override=address, allow_bucket_creation=True)
         system.create_dir("tables")
         pyarrow.fs.copy_files(str(folder / "customers"), "tables/customers", destination_filesystem=system)
         with system.open_output_stream("tables/one.parquet") as opened:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -21,7 +21,6 @@ from thinwire.data.readers.large_table import LargeTable
 from thinwire.data.readers.tables import Cells, StoredTable, TableFile, read_cells, read_numbers, stack_numbers
 from thinwire.data.readers.text_format import PLAIN, TextFormat
 
-_CHUNK = 65_536  # rows
 _KINDS = ".npz, .csv, .parquet and .arrow"
 
 
@@ -118,21 +117,21 @@ def read_id_texts(
     file: TableFile, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
 ) -> list[str | None]:
     """Each row's id as it stands there; None where there is none."""
-    return list(iterate_ids(file, key, column, form))
+    cells = read_id_column(file, key, column, form).to_pylist()
+    return [None if cell is None else str(cell) for cell in cells]
 
 
-def iterate_ids(
+def read_id_column(
     file: TableFile, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
-) -> Iterator[str | None]:
-    """The same, a row at a time: there may be very many."""
+) -> Any:
+    """The same as an Arrow column of text or whole numbers: there may be very many."""
     if _is_npz(file, key, column=column):
         array = load_array(file, key)
         if array.ndim != 1 or array.dtype.kind not in "iuU":
             raise BadColumn(
                 f"{file}: {key!r} holds {array.dtype} of shape {array.shape}; ids are text or whole numbers, [N]"
             )
-        yield from map(str, array.tolist())
-        return
+        return pa.chunked_array([pa.array(array)])
     if column is None:
         raise BadInput(f'{file}: say which column holds the ids: column = "..."')
     cells = read_cells(file, [column], form=form, gaps=("",)).column(column)
@@ -141,9 +140,7 @@ def iterate_ids(
     kind = cells.type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise BadColumn(f"{file}: column {column!r} holds {kind}; ids are text or whole numbers")
-    for start in range(0, len(cells), _CHUNK):
-        for cell in cells[start : start + _CHUNK].to_pylist():
-            yield None if cell is None else str(cell)
+    return cells
 
 
 def _table(

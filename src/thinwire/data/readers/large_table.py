@@ -8,10 +8,11 @@ be stored, so parties with different files go through the same rows in the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
@@ -292,22 +293,25 @@ def copy_rows(says: str, schema: Any, batches: Iterable[Any], key: str | None, s
     rising = None if key is None else RisingKey(says, key)
     room, size = min(COPY_IN_MEMORY, storage.memory_limit_bytes), 0
     kept: list[Any] = []
-    writer = None
-    for batch in batches:
-        if rising is not None and (fall := rising.find_fall(batch)) is not None:
-            raise BadIds(
-                f"{says}: {fall}: the database sorts {key!r} in another way than by bytes; end the query with an "
-                'ORDER BY of your own (PostgreSQL: ORDER BY id COLLATE "C")'
-            )
-        kept.append(batch)
-        size += batch.nbytes
-        if size > (room if writer is None else _GROUP_BYTES):
-            writer = writer or _CopyFile(says, schema, storage)
-            writer.write(kept)
-            kept, size = [], 0
-    if writer is not None:
-        return StoredTable(says, writer.finish(kept))
-    return StoredTable(says, pa.Table.from_batches(kept, schema))
+    with ExitStack() as undo:
+        writer = None
+        for batch in batches:
+            if rising is not None and (fall := rising.find_fall(batch)) is not None:
+                raise BadIds(
+                    f"{says}: {fall}: the database sorts {key!r} in another way than by bytes; end the query with an "
+                    'ORDER BY of your own (PostgreSQL: ORDER BY id COLLATE "C")'
+                )
+            kept.append(batch)
+            size += batch.nbytes
+            if size > (room if writer is None else _GROUP_BYTES):
+                writer = writer or undo.enter_context(closing(_CopyFile(says, schema, storage)))
+                writer.write(kept)
+                kept, size = [], 0
+        if writer is None:
+            return StoredTable(says, pa.Table.from_batches(kept, schema))
+        found = StoredTable(says, writer.finish(kept))
+        finalize(found, undo.pop_all().close)
+        return found
 
 
 class _CopyFile:
@@ -331,14 +335,16 @@ class _CopyFile:
         self._file.seek(0)
         return pa.parquet.ParquetFile(pa.PythonFile(self._file, "r"))
 
+    def close(self) -> None:
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        self._file.close()
+
     @contextmanager
     def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            with suppress(OSError):
-                self._writer.close()
-            self._file.close()
             raise BadInput(
                 f"{self._says}: no room for a copy of it in {self._storage.place}: {error.strerror or error}; free "
                 "some, or name a folder on a larger disk: job.scratch"

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -150,8 +150,18 @@ def _count_bytes(table: Any) -> int:
 def _open_remote(origin: TableOrigin, order_by: str | None, storage: Storage) -> StoredTable:
     says = str(origin)
     with _map_errors(says):
-        system, path = pa.fs.FileSystem.from_uri(says)
+        system, path = pa.fs.FileSystem.from_uri(_complete_address(says))
         return _open_folder(says, system, path, order_by, storage)
+
+
+def _complete_address(address: str) -> str:
+    """With what the usual variables say of a store other than Amazon's; pyarrow itself looks for the keys."""
+    store = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if not address.startswith("s3://") or store is None or "endpoint_override" in address:
+        return address
+    parts, region = urlsplit(store), os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    query = urlencode({"scheme": parts.scheme, "endpoint_override": parts.netloc, "region": region or "us-east-1"})
+    return f"{address}{'&' if '?' in address else '?'}{query}"
 
 
 def _open_folder(says: str, system: Any, path: str, order_by: str | None, storage: Storage) -> StoredTable:
@@ -162,7 +172,7 @@ def _open_folder(says: str, system: Any, path: str, order_by: str | None, storag
         here = isinstance(system, pa.fs.LocalFileSystem)
         if len(files) == 1 and order_by not in table.schema.names:
             return copy_rows(says, table.schema, StoredTable(says, table).batches(table.schema.names), None, storage)
-        key = _require_key(says, order_by, table.schema.names, "the files")
+        key = _require_key(says, order_by, table.schema.names, "the folder")
         rising = RisingKey(says, key)
         if any(rising.find_fall(batch) for batch in StoredTable(says, table).batches([key])):
             return _sort_rows(says, table, key, storage)
@@ -247,13 +257,13 @@ def _open_query(origin: TableOrigin, order_by: str | None, storage: Storage) -> 
 def _require_key(says: str, order_by: str | None, names: Sequence[str], what: str) -> str:
     twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:
-        raise BadTable(f"{says}: {what} give two columns the name {twice!r}; name them apart")
+        raise BadTable(f"{says}: two columns have the name {twice!r}; name them apart")
     if order_by in names:
         return str(order_by)
     order = ", or end the query with ORDER BY" if what == "the query" else ""
-    missing = "names no ids" if order_by is None else f"has no column {order_by!r}, as the ids are called"
+    missing = "the party names no ids" if order_by is None else f"{what} has no column {order_by!r} of ids"
     raise BadIds(
-        f"{says}: {what} {missing}, and without an order the rows may come in another one each time; name the column "
+        f"{says}: {missing}, and without an order the rows may come in another one each time; name the column "
         f'that orders them as the party\'s ids, {{ column = "..." }} of the same table{order}'
     )
 
@@ -333,7 +343,7 @@ class _DuckDatabase(_Database):
 
 
 def _configure_duckdb(storage: Storage) -> dict[str, str]:
-    return {"memory_limit": _SORT_MEMORY, "temp_directory": str(storage.place)}
+    return {"memory_limit": _SORT_MEMORY, "temp_directory": str(storage.place) if storage.spills else ""}
 
 
 class _AdbcDatabase(_Database):
