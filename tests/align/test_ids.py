@@ -165,5 +165,5 @@ def test_a_plain_column_of_arrow_is_read_as_a_list_is() -> None:
         assert ours.digest() == theirs.digest()
     odd = pa.chunked_array([["a"], [" b "], ["Zürich"]])
     assert normalize_ids(odd).decode() == ["a", "b", "Zürich"]
-    with pytest.raises(BadIds, match="row 2 has that of row 1"):
+    with pytest.raises(BadInput, match="row 2 has that of row 1"):
         normalize_ids(pa.chunked_array([["a"], ["a"]]))
