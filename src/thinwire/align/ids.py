@@ -99,6 +99,9 @@ class Ids:
         return "; ".join(found)
 
 
+_NO_IDS = Ids(b"", np.zeros(0, np.int64))
+
+
 def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     """The ids of a list, or of a column of numpy, Arrow, pandas or polars.
 
@@ -108,12 +111,20 @@ def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     parts = _list_plain_parts(values) or [_join_texts(texts) for texts in _list_texts(values, where)]
     if not parts:
         raise BadIds(f"{where}: there are no ids; give one for each row")
-    starts = np.cumsum([0, *(len(part._data) for part in parts[:-1])])
-    ends = np.concatenate([start + part._ends for start, part in zip(starts, parts, strict=True)])
-    found = Ids(b"".join(part._data for part in parts), ends)
-    del parts
+    found = _join_parts(parts)
     _require_different(found, where)
     return found
+
+
+def _join_parts(parts: list[Ids]) -> Ids:
+    """All as one; what is copied is let go of, so that long lists are not in memory twice."""
+    ends, data, done = np.empty(sum(map(len, parts)), np.int64), bytearray(), 0
+    for place, part in enumerate(parts):
+        ends[done : done + len(part)] = len(data) + part._ends
+        data += part._data
+        done += len(part)
+        parts[place] = _NO_IDS
+    return Ids(bytes(data), ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +243,12 @@ def _unfit(value: Any, row: int, where: str) -> BadIds:
 
 def _require_different(ids: Ids, where: str) -> None:
     """Refuses ids that are there twice; only those whose short hash is there twice are compared in full."""
-    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, ids.iterate()), np.uint64, len(ids))
-    twice = _find_repeated(np.sort(hashes))
-    suspects = np.flatnonzero(np.isin(hashes, twice)) if len(twice) else np.zeros(0, np.int64)
+    hashes = _hash_texts(ids)
+    hashes.sort()
+    twice = _find_repeated(hashes)
+    if not len(twice):
+        return
+    suspects = np.flatnonzero(np.isin(_hash_texts(ids), twice))
     first: dict[bytes, int] = {}
     texts = zip(suspects.tolist(), ids.texts(suspects), strict=True)
     again = [(row, before) for row, text in texts if (before := first.setdefault(text, row)) != row]
@@ -246,6 +260,10 @@ def _require_different(ids: Ids, where: str) -> None:
             f"{where}: {what}: {shown}{more}; every row needs an id of its own (spaces around it, and whether an "
             "accent is a character of its own, do not count)"
         )
+
+
+def _hash_texts(ids: Ids) -> npt.NDArray[np.uint64]:
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, ids.iterate()), np.uint64, len(ids))
 
 
 def _find_repeated(rising: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -70,10 +70,16 @@ class OutsideAlignment(BadInput):
 
 @dataclass(frozen=True)
 class IdTable:
-    """Ids of rows in the agreed order; `outside` are those that this party holds and some other does not."""
+    """Ids of rows in the agreed order, of all that this party holds."""
 
     ids: Sequence[str]
-    outside: frozenset[str] = field(default=frozenset(), repr=False)
+    others: frozenset[str] = field(default=frozenset(), repr=False)
+    held: tuple[Ids, ...] = field(default=(), repr=False)  # of whole tables
+
+    @cached_property
+    def outside(self) -> frozenset[str]:
+        """Those that this party holds and some other does not; listed only when somebody asks for them."""
+        return self.others.union(*(every.decode() for every in self.held)).difference(self.ids)
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
@@ -181,6 +187,10 @@ class RowSource:
     @cached_property
     def ids(self) -> Ids:
         """As they are compared; refuses rows without one, and two with the same."""
+        return self.read_ids()
+
+    def read_ids(self) -> Ids:
+        """The same, not kept: there may be very many."""
         with at(self.locate("ids")):
             if self.ids_source is None:
                 raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
@@ -276,12 +286,11 @@ class SelectedRows:
         """None where the rows have no ids; with a group, each row has its owner's."""
         if self.source.ids_source is None:
             return None
-        every = self.source.ids.decode()
+        every = self.source.ids
         if self.rows is None:
-            return IdTable(every)
+            return IdTable(every.decode())
         rows = self.rows if self.index is None else self.rows[self.index]
-        ids = [every[row] for row in rows.tolist()]
-        return IdTable(ids, frozenset(every) - set(ids))
+        return IdTable([text.decode() for text in every.iterate(rows)], held=(every,))
 
 
 @dataclass(frozen=True)
@@ -364,8 +373,8 @@ class RowSelection:
         ids = [text for part in known for text in part.ids]
         if len(known) > 1 and len(set(ids)) != len(ids):
             return None  # the same id among training and test rows: a row number says which is meant
-        outside: frozenset[str] = frozenset().union(*(part.outside for part in known))
-        return IdTable(ids, outside - set(ids))
+        every = {id(one): one for part in known for one in part.held}
+        return IdTable(ids, held=tuple(every.values()))
 
 
 def read_ids(file: TableFile, source: ColumnSource) -> Ids:
@@ -394,16 +403,16 @@ def split_ids(ids: Iterable[bytes], split: SplitSection) -> NDArray[np.int8]:
 def _select_by_split(source: RowSource, split: SplitSection) -> dict[RowSet, SelectedRows]:
     """The kinds of rows that the split makes; refuses one that leaves nothing of a kind."""
     ids, alignment = source.ids, source.alignment
-    rows = np.arange(len(ids)) if alignment is None else alignment.rows
+    rows = None if alignment is None else alignment.rows
     if alignment is not None and alignment.grouped:  # not every party holds the rows' own ids
-        found = split_ids((str(place).encode() for place in range(len(rows))), split)
+        found = split_ids((str(place).encode() for place in range(len(alignment))), split)
     else:
         found = split_ids(ids.iterate(rows), split)
     shares = {RowSet.TRAINING: 1.0, RowSet.VALIDATION: split.validation, RowSet.TEST: split.test}
     chosen = {kind: np.flatnonzero(found == number) for number, (kind, share) in enumerate(shares.items()) if share}
     if not all(map(len, chosen.values())):
         left = ", ".join(f"{len(some)} are left for {kind}" for kind, some in chosen.items())
-        raise BadInput(f"of {len(rows)} rows {left}; use more rows, or other shares").at("job.split")
+        raise BadInput(f"of {len(found)} rows {left}; use more rows, or other shares").at("job.split")
     common = ids.digest() if alignment is None else alignment.digest
     text = f"{common} {split.test!r} {split.validation!r} {split.key}"
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -439,7 +448,7 @@ def require_one_alignment(every: Sequence[RowSource]) -> None:
 def require_same_rows(every: Sequence[RowSource]) -> None:
     """Without an alignment, parties that name their ids hold the same rows in the same order."""
     named = [rows for rows in every if rows.ids_source is not None and rows.alignment_file is None]
-    digests = [(rows, rows.ids.digest()) for rows in named] if len(named) > 1 else []
+    digests = [(rows, rows.read_ids().digest()) for rows in named] if len(named) > 1 else []
     for rows, digest in digests[1:]:
         if digest != digests[0][1]:
             raise BadIds(

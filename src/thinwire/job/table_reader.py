@@ -100,7 +100,7 @@ class TableReader:
             return table.convert(partial(convert_to_floats, with_gaps=self.section.takes_gaps))
         return table.array
 
-    def _open_large(self, file: TableFile, form: TextFormat, names: Sequence[str]) -> LargeCells | None:
+    def open_large(self, file: TableFile, form: TextFormat, names: Sequence[str]) -> LargeCells | None:
         """A table of many rows, to be read in blocks; None where it is small enough to be held whole."""
         storage = self.tables.storage
         if file.suffix.lower() == StoredTable.suffix:
@@ -132,7 +132,7 @@ class TableReader:
             columns, all_but = source.columns, source.all_but or ()
             found: Values | LargeCells | None = None
             if file.suffix.lower() == StoredTable.suffix and source.key is None:
-                found = self._open_large(file, form, select_columns(file, column_names(file), columns, all_but))
+                found = self.open_large(file, form, select_columns(file, column_names(file), columns, all_but))
             found = found or read_features(file, source.key, columns, all_but, form, self.section.takes_gaps)
         for name in taken:
             if name in (found.names or ()):  # a label among the features leaks the answer
@@ -159,7 +159,7 @@ class TableReader:
                     what = "the rows' id" if name in own else "the label"
                     raise BadColumn(f"{file}: column {name!r} is {what}, and no feature; leave it out of columns")
             kept = [name for name in asked if name not in left_out]
-            return self._open_large(file, form, kept) or read_cells(file, kept, (), form)
+            return self.open_large(file, form, kept) or read_cells(file, kept, (), form)
 
     def _id_columns(self, source: Source) -> list[str]:
         """What the ids are called, in the files that hold them; test rows call them alike."""
@@ -199,7 +199,7 @@ def read_label_column(
     return *reader.convert("labels", coding.apply, tables), coding
 
 
-def _fit_coding(section: LabelSection, training: Cells) -> LabelCoding:
+def _fit_coding(section: LabelSection, training: Cells | LargeCells) -> LabelCoding:
     source = section.labels
     with at("label_party.labels"):
         classes = None if source.classes is None else tuple(source.classes)
@@ -218,8 +218,10 @@ def _read_label_numbers(reader: TableReader, field: str, source: ColumnSource) -
         return torch.as_tensor(read_labels(file, source.key, source.column, source.text_format))
 
 
-def _read_label_cells(reader: TableReader, field: str, source: ColumnSource) -> Cells:
+def _read_label_cells(reader: TableReader, field: str, source: ColumnSource) -> Cells | LargeCells:
     with at(f"label_party.{field}"):
         if source.key is not None or source.column is None:
             raise BadColumn('task is for the column of a table: say which by column = "..."')
-        return read_cells(reader.open(field, source), [source.column], (), source.text_format)
+        file, form = reader.open(field, source), source.text_format
+        names = select_columns(file, column_names(file, form), [source.column])
+        return reader.open_large(file, form, names) or read_cells(file, names, (), form)

@@ -44,7 +44,8 @@ def join_tables(which: RowSet, party: Any) -> Tensor:
     """These rows of what a party holds: training rows first, then validation rows, then test rows."""
     tables = {RowSet.TRAINING: party.features}
     tables |= {kind: getattr(party, f"{kind}_features") for kind in (RowSet.VALIDATION, RowSet.TEST)}
-    return torch.cat([torch.as_tensor(tables[kind]) for kind in which.kinds if tables[kind] is not None])
+    found = [torch.as_tensor(tables[kind]) for kind in which.kinds if tables[kind] is not None]
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def join_owners(which: RowSet, groups: Groups) -> RowOwners:

@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -119,9 +120,13 @@ def test_a_query_with_an_order_of_its_own_keeps_it(tmp_path: Path) -> None:
 
 
 def test_ids_and_features_of_one_query_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    real = sources._open
-    monkeypatch.setattr(sources, "_open", lambda *about: asked.append(about[0]) or real(*about))
+    asked, real = [], sources._open
+
+    def watch(origin: TableOrigin, *about: Any) -> StoredTable:
+        asked.append(origin)
+        return real(origin, *about)
+
+    monkeypatch.setattr(sources, "_open", watch)
     load_job(write_job(tmp_path, write_sqlite(tmp_path, make_customers())))
     assert len(asked) == 1
 

@@ -25,8 +25,8 @@ from thinwire.data.prepare.statistics import (
     MOST_WORDS,
     SAMPLE_ROWS,
     AnyScale,
+    ColumnSpread,
     Range,
-    Spread,
     Unscaled,
     WordCounts,
     fit_scale,
@@ -351,10 +351,10 @@ def _require_rising(name: str, low: object, high: object) -> None:
 
 
 def _number(cells: Cells, name: str, settings: Settings) -> AnyColumn:
-    return build_number(cells.what, name, Spread.of(parsing.parse_numbers(cells, name)), settings)
+    return build_number(cells.what, name, ColumnSpread.of(parsing.parse_numbers(cells, name)), settings)
 
 
-def build_number(what: str, name: str, x: Spread, settings: Settings) -> AnyColumn:
+def build_number(what: str, name: str, x: ColumnSpread, settings: Settings) -> AnyColumn:
     """Of how its values lie in the training rows."""
     if not x.count:
         return LeftOutColumn(name=name, says=NO_VALUE)
@@ -373,11 +373,11 @@ def build_number(what: str, name: str, x: Spread, settings: Settings) -> AnyColu
 
 def _date(cells: Cells, name: str, settings: Settings) -> AnyColumn:
     day = parsing.parse_days(cells, name)
-    return build_date(name, Spread.of(day), settings, lambda today: Spread.of(today - day))
+    return build_date(name, ColumnSpread.of(day), settings, lambda today: ColumnSpread.of(today - day))
 
 
 def build_date(
-    name: str, day: Spread, settings: Settings, count_ages: Callable[[float], Spread] | None = None
+    name: str, day: ColumnSpread, settings: Settings, count_ages: Callable[[float], ColumnSpread] | None = None
 ) -> AnyColumn:
     """Of how its days lie; `count_ages` gives the ages on a day, more exactly than follows from the days."""
     if not day.count or day.low == day.high:
@@ -436,15 +436,15 @@ def fit_large_column(read: Callable[[], Iterator[Cells]], rows: int, name: str, 
     match kind:
         case "number":
             values = parsing.parse_numbers(sample, name)
-            spread = Spread.of_pieces((parsing.parse_numbers(block, name) for block in read()), values)
+            spread = ColumnSpread.of_pieces((parsing.parse_numbers(block, name) for block in read()), values)
             return build_number(sample.what, name, spread, settings)
         case "date":
             values = parsing.parse_days(sample, name)
             return build_date(
-                name, Spread.of_pieces((parsing.parse_days(block, name) for block in read()), values), settings
+                name, ColumnSpread.of_pieces((parsing.parse_days(block, name) for block in read()), values), settings
             )
         case "boolean":
-            spread = Spread.of_pieces((parsing.parse_booleans(block, name) for block in read()), np.zeros(0))
+            spread = ColumnSpread.of_pieces((parsing.parse_booleans(block, name) for block in read()), np.zeros(0))
             if spread.low == spread.high and not gaps:
                 return LeftOutColumn(name=name, says=f"every training row has {str(sample.column(name)[0])[:40]!r}")
             return BooleanColumn(name=name, keep=settings.keeps_gaps)

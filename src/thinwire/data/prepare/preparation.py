@@ -258,6 +258,9 @@ class LabelCoding(_Fitted):
         cls, table: Any, column: str, task: Task | Literal["auto"] = "auto", classes: tuple[str, ...] | None = None
     ) -> LabelCoding:
         """Of the training rows. `classes` gives their order; without it they are sorted, numbers by their size."""
+        if isinstance(table, LargeCells):
+            few = None if task == "regression" else table.read_different(_MOST_CLASSES)
+            return cls.fit(table.read() if few is None or len(few) < 2 else few, column, task, classes)
         cells = Cells.of(table)
         words = _spell(_list_words(cells, column), cells.form or PLAIN)
         if task == "regression" or (task == "auto" and classes is None and _is_quantity(cells, column)):
@@ -278,6 +281,8 @@ class LabelCoding(_Fitted):
 
     def apply(self, table: Any) -> Tensor:
         """int64 classes [N], or float32 in deviations from the mean."""
+        if isinstance(table, LargeCells):
+            return table.collect(self.apply)
         cells = Cells.of(table)
         texts = _words(cells, self.column)
         if self.task == "regression":

@@ -28,7 +28,7 @@ _FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Spread:
+class ColumnSpread:
     """How the values of a column lie. `values` are all that are there, or a sample; all else is of all rows."""
 
     values: Floats
@@ -41,7 +41,7 @@ class Spread:
     is_whole: bool = True
 
     @classmethod
-    def of(cls, x: Floats) -> Spread:
+    def of(cls, x: Floats) -> ColumnSpread:
         """Of all values, NaN for gaps."""
         there = x[~np.isnan(x)]
         if not there.size:
@@ -52,21 +52,21 @@ class Spread:
         return cls(there, len(there), len(x) - len(there), low, high, mean, deviation, whole)
 
     @classmethod
-    def of_pieces(cls, pieces: Iterable[Floats], sample: Floats) -> Spread:
+    def of_pieces(cls, pieces: Iterable[Floats], sample: Floats) -> ColumnSpread:
         """Of values that come in pieces; moments are added up as Chan, Golub and LeVeque do."""
         found = cls(np.zeros(0), 0, 0)
         for piece in pieces:
             found = found._join(cls.of(piece))
         return replace(found, values=sample[~np.isnan(sample)])
 
-    def _join(self, other: Spread) -> Spread:
+    def _join(self, other: ColumnSpread) -> ColumnSpread:
         if not self.count or not other.count:
             held = self if self.count else other
             return replace(held, values=np.zeros(0), gaps=self.gaps + other.gaps)
         count, far = self.count + other.count, other.mean - self.mean
         squares = sum(one.count * one.deviation**2 for one in (self, other))
         squares += far**2 * self.count * other.count / count
-        return Spread(
+        return ColumnSpread(
             np.zeros(0),
             count,
             self.gaps + other.gaps,
@@ -81,7 +81,7 @@ class Spread:
     def median(self) -> float:
         return float(np.median(self.values))
 
-    def subtract_from(self, x: float) -> Spread:
+    def subtract_from(self, x: float) -> ColumnSpread:
         """Of x minus each value."""
         return replace(self, values=x - self.values, low=x - self.high, high=x - self.low, mean=x - self.mean)
 
@@ -195,7 +195,7 @@ class Unscaled(StrictModel):
 AnyScale = Annotated[Standard | Quantile | Range | Unscaled, Field(discriminator="by")]
 
 
-def fit_scale(x: Spread, by: Literal["standard", "quantile", "none"]) -> Standard | Quantile | Unscaled:
+def fit_scale(x: ColumnSpread, by: Literal["standard", "quantile", "none"]) -> Standard | Quantile | Unscaled:
     """Of the values that are there; they are not all the same."""
     if by == "none":
         return Unscaled.between(x.low, x.high)

@@ -18,7 +18,16 @@ from thinwire.base.errors import BadColumn, BadFile, BadInput
 from thinwire.base.format import quote_names
 from thinwire.data.readers.files import load_array, read_npz
 from thinwire.data.readers.large_table import LargeTable
-from thinwire.data.readers.tables import Cells, StoredTable, TableFile, read_cells, read_numbers, stack_numbers
+from thinwire.data.readers.tables import (
+    Cells,
+    StoredColumn,
+    StoredTable,
+    TableFile,
+    open_stored,
+    read_cells,
+    read_numbers,
+    stack_numbers,
+)
 from thinwire.data.readers.text_format import PLAIN, TextFormat
 
 _KINDS = ".npz, .csv, .parquet and .arrow"
@@ -134,7 +143,10 @@ def read_id_column(
         return pa.chunked_array([pa.array(array)])
     if column is None:
         raise BadInput(f'{file}: say which column holds the ids: column = "..."')
-    cells = read_cells(file, [column], form=form, gaps=("",)).column(column)
+    if file.suffix.lower() == StoredTable.suffix:
+        cells: Any = StoredColumn(open_stored(file), column)
+    else:
+        cells = read_cells(file, [column], form=form, gaps=("",)).column(column)
     if pa.types.is_dictionary(cells.type):
         cells = cells.cast(pa.string())
     kind = cells.type

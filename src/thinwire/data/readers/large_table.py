@@ -241,6 +241,31 @@ class LargeCells:
                     yield places, cells[rows[first:last] - start]
             start = stop
 
+    def read_different(self, most: int) -> Cells | None:
+        """The first row of each value of a single column; None where there are more values, or fractions."""
+        (name,), found = self.names, dict[Any, Cells]()
+        if pa.types.is_floating(self.stored.schema.field(name).type):
+            return None
+        for _, cells in self.blocks():
+            column = cells.column(name)
+            for value in [one for one in column.unique().to_pylist() if one not in found]:
+                place = column.is_null().index(True) if value is None else column.index(value)
+                found[value] = cells[np.array([place.as_py()])]
+            if len(found) > most:
+                return None
+        return Cells.join(list(found.values()))
+
+    def collect(self, apply: Callable[[Cells], Tensor]) -> Tensor:
+        """One number a row [N], in memory."""
+        found: Tensor | None = None
+        for places, cells in self.blocks():
+            numbers = apply(cells)
+            found = numbers.new_empty(len(self)) if found is None else found
+            found[torch.from_numpy(places)] = numbers
+        if found is None:
+            raise BadInput(f"{self.what} has no rows")
+        return found
+
     def convert(self, apply: Callable[[Cells], Tensor]) -> Tensor:
         """Every row's numbers [N, width], in memory or in a file; a row's do not depend on the others."""
         found: Tensor | None = None

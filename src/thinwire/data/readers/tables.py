@@ -86,6 +86,33 @@ class StoredTable:
                 yield from scan.to_batches()
 
 
+@dataclass(frozen=True)
+class StoredColumn:
+    """One column, as often as needed, without holding it."""
+
+    table: StoredTable
+    name: str
+
+    def __post_init__(self) -> None:
+        select_columns(str(self.table), self.table.schema.names, [self.name])
+
+    @property
+    def type(self) -> Any:
+        return self.table.schema.field(self.name).type
+
+    def iterchunks(self) -> Iterator[Any]:
+        """Arrow arrays."""
+        for batch in self.table.batches([self.name]):
+            yield batch.column(0)
+
+    def cast(self, kind: Any) -> Any:
+        """A pyarrow column of another type."""
+        return pa.chunked_array([chunk.cast(kind) for chunk in self.iterchunks()], kind)
+
+    def to_pylist(self) -> list[Any]:
+        return [cell for chunk in self.iterchunks() for cell in chunk.to_pylist()]
+
+
 TableFile: TypeAlias = Path | StoredTable
 
 
