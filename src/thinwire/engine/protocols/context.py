@@ -17,7 +17,16 @@ from thinwire.engine.compress import Symbols
 from thinwire.engine.compress.randomness import Randomness
 from thinwire.engine.compress.symbols import Sparse, Zeros
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.streams import Flow, RoundSeeds, RowOwners, Rows, Storage, Stream, StreamSpec, release_pages
+from thinwire.engine.streams import (
+    Flow,
+    RoundSeeds,
+    RowOwners,
+    Rows,
+    Storage,
+    Stream,
+    StreamSpec,
+    release_touched_pages,
+)
 from thinwire.engine.streams.surrogate import are_all
 from thinwire.engine.wire.codec import decode, encode
 from thinwire.engine.wire.entropy import Effort
@@ -112,7 +121,7 @@ def select_rows(table: Tensor, rows: Rows) -> Tensor:
     if are_all(rows, len(table)):
         return table
     found = table.index_select(0, rows)
-    release_pages(table)
+    release_touched_pages(table, len(rows))
     return found
 
 

@@ -92,14 +92,19 @@ def make_table(rows: int, width: int, storage: Storage, what: str) -> Tensor:
         return map_file(file, size).view(torch.float32).view(rows, width)
 
 
+class _MappedFile(mmap.mmap):
+    touched = 0  # bytes of pages since they were let go of
+
+
 BLOCK = 1 << 24  # bytes
 # By their first address. A tensor over one keeps it alive, and with it the file.
 _MAPS: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()
+_MOST_TOUCHED = 512 << 20  # bytes of pages that single rows have brought into memory, before they are let go of
 
 
 def map_file(file: BinaryIO, size: int) -> Tensor:
     """The file's first `size` bytes, not a copy: who changes the tensor changes the file."""
-    area = mmap.mmap(file.fileno(), size)
+    area = _MappedFile(file.fileno(), size)
     area.madvise(mmap.MADV_RANDOM)  # a batch's rows lie anywhere; their neighbours are not worth reading
     return view_bytes(area)
 
@@ -117,6 +122,17 @@ def release_pages(tensor: Tensor) -> None:
     area = _MAPS.get(tensor.untyped_storage().data_ptr())
     if area is not None:
         area.madvise(mmap.MADV_DONTNEED)  # shared with the file: what was changed stays there
+
+
+def release_touched_pages(tensor: Tensor, rows: int) -> None:
+    """The same once enough rows, each in a page of its own, were looked up since: a page costs time to bring back."""
+    area = _MAPS.get(tensor.untyped_storage().data_ptr())
+    if not isinstance(area, _MappedFile):
+        return
+    area.touched += rows * mmap.PAGESIZE
+    if area.touched > _MOST_TOUCHED:
+        release_pages(tensor)
+        area.touched = 0
 
 
 def blocks(tensor: Tensor) -> Iterator[Tensor]:
