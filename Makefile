@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # One more than there are cores: tests wait for the processes that they start.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-.PHONY: install test check demo bench coverage docs dist screenshots test-browser test-link test-data test-dist test-faults test-long soak clean
+.PHONY: install test check demo bench coverage docs dist screenshots test-browser test-link test-data test-dist test-faults test-long test-sources soak clean
 
 install: $(READY)
 
@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints/cpu.txt
 	touch $(READY)
 
 test: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long"
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long and not sources"
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -33,11 +33,16 @@ bench: $(READY)
 	$(BIN)/python benchmarks/suite.py
 
 coverage: $(READY)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long" --cov --cov-report=term
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long and not sources" --cov --cov-report=term
 
 # Each needs more than Python, or minutes; pytest's exit code 5 means that there is no such test yet.
 test-browser test-link test-data test-dist test-long: test-%: $(READY)
 	$(BIN)/pytest -m $* || [ $$? -eq 5 ]
+
+# PostgreSQL comes from the system's packages (apt-get install postgresql), moto from the registry.
+test-sources: $(READY)
+	$(BIN)/python -m pip install --quiet 'moto[s3,server]'
+	$(BIN)/pytest -m sources
 
 # The site, as plain pages that need no server: build/site/index.html.
 docs: $(READY)

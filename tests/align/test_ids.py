@@ -102,14 +102,14 @@ class NAType:  # as pandas names its own
         ([True], "row 1 has an id of type bool"),
         ([np.bool_(True)], "row 1 has an id of type bool"),
         ([["a"]], "row 1 has an id of type list"),
-        (["a", "b", "a"], "1 id is there twice: row 3 has that of row 1; every row needs an id of its own"),
+        (["a", "b", "a"], "1 id is there twice: row 3 repeats the id of row 1; every row needs an id of its own"),
         (
             [7, "7", b"7 ", "8", np.int8(7)],
-            "3 ids are there already: row 2 has that of row 1, row 3 has that of row 1, row 5",
+            "3 ids are there already: row 2 repeats the id of row 1, row 3 repeats the id of row 1, row 5",
         ),
-        ([COMPOSED, APART], "1 id is there twice: row 2 has that of row 1"),
+        ([COMPOSED, APART], "1 id is there twice: row 2 repeats the id of row 1"),
         (["a", "a "], "1 id is there twice"),
-        (["a"] * 9, r"8 ids are there already: .*row 6 has that of row 1 and 3 more"),
+        (["a"] * 9, r"8 ids are there already: .*row 6 repeats the id of row 1 and 3 more"),
         (["a", "\ud800"], "row 2 has an id that is no Unicode text"),
         (["a", b"\xff"], "row 2 has bytes that are no UTF-8 text"),
         (["a", "x" * 10_000_000], "the id of row 2 has 10000000 bytes, at most 1048576 can be"),
@@ -153,3 +153,17 @@ def test_ways_of_writing_that_others_may_not_have() -> None:
     assert normalize_ids(["007", "0", "08x"]).ways_of_writing() == "1 of 3 begin with a zero"
     ways = normalize_ids(["A", "b", "7.0", "07"]).ways_of_writing()
     assert ways.startswith("1 of 4 begin with a zero; 1 of 4 hold capital letters; 1 of 4 end with '.0'")
+
+
+def test_a_plain_column_of_arrow_is_read_as_a_list_is() -> None:
+    """Straight from its memory, wherever a piece of it begins."""
+    texts = pa.chunked_array([pa.array(["zero", "a", "b-7"])[1:], pa.array([], pa.string()), pa.array(["x" * 300])])
+    numbers = pa.chunked_array([pa.array([5, 17, -3])[1:]])
+    for column in (texts, numbers):
+        ours, theirs = normalize_ids(column), normalize_ids(column.to_pylist())
+        assert ours.decode() == theirs.decode()
+        assert ours.digest() == theirs.digest()
+    odd = pa.chunked_array([["a"], [" b "], ["Zürich"]])
+    assert normalize_ids(odd).decode() == ["a", "b", "Zürich"]
+    with pytest.raises(BadInput, match="row 2 repeats the id of row 1"):
+        normalize_ids(pa.chunked_array([["a"], ["a"]]))

@@ -172,7 +172,7 @@ def test_a_file_whose_owners_cannot_be_is_refused(place: int, tmp_path: Path) ->
 
 
 def test_owners_are_there_once_and_every_row_has_one() -> None:
-    with pytest.raises(BadIds, match="row 4 has that of row 1"):
+    with pytest.raises(BadIds, match="row 4 repeats the id of row 1"):
         join({**CASE, "users": ["bob", "ann", "zoe", "bob"]})
     with pytest.raises(BadIds, match="owners of rows at 'people': 1 row has no id: row 2"):
         intersect({"people": ["ann"], LABEL: [1, 2]}, LABEL, backend=SMALL, groups={"people": ["ann", None]})

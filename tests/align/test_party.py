@@ -226,7 +226,7 @@ def rewritten(found: Place, name: str, ids: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda ids: [*ids[:-1], ids[0]], "1 id is there twice: row 46 has that of row 1"),
+        (lambda ids: [*ids[:-1], ids[0]], "1 id is there twice: row 46 repeats the id of row 1"),
         (lambda ids: [*ids[:-1], f" {ids[0]} "], "1 id is there twice"),
         (lambda ids: ["", *ids[1:]], "1 row has no id: row 1"),
         (lambda ids: ["  ", *ids[1:]], "1 row has no id: row 1"),

@@ -525,7 +525,7 @@ def test_row_ids(job: Path) -> None:
     np.savez(job.parent / "ids.npz", train=np.arange(ROWS) // 2, test=np.arange(TESTS))
     found = checks(job)["row ids"]
     assert found.verdict is PROBLEM
-    assert "row 2 has that of row 1" in found.more[0]
+    assert "row 2 repeats the id of row 1" in found.more[0]
     found = checks(edit(job, IDS.format("ids.npz", "ids.npz"), ""))["row ids"]
     assert found.verdict is WARNING
 

@@ -245,7 +245,7 @@ class BucketFolder:
         """Equal ids are in one bucket."""
         for number in range(plan.count):
             bucket = self.read(number)
-            require_different(bucket.ids.texts(np.arange(len(bucket.ids))), self._where, bucket.rows)
+            require_different(bucket.ids, self._where, bucket.rows)
 
     def _read_table(self, plan: BucketPlan) -> bool:
         """Is it there? Where it is not, or damaged, the buckets are made again."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b, sha256
+from itertools import islice
 from math import ceil, log2
 from mmap import ACCESS_READ, mmap
 from numbers import Integral
@@ -30,6 +31,7 @@ from thinwire.storage.atomic_file import append_file, make_folder, map_write_err
 
 LONGEST_ID = 1 << 20  # bytes of UTF-8
 _MOST = 5  # rows named in one message
+_CHUNK = 65_536  # rows at a time
 _NULLS = ("NAType", "NaTType")  # what pandas puts where nothing is
 
 RowNumbers = npt.NDArray[np.int64]
@@ -37,7 +39,7 @@ RowNumbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """Normalised ids in the order of a party's rows; one buffer, or a file that is mapped."""
+    """Normalised ids in the order of a party's rows; one buffer, so that a hundred million fit, or a mapped file."""
 
     _data: bytes | mmap
     _ends: RowNumbers  # where each id ends in the data
@@ -52,30 +54,45 @@ class Ids:
         data = self._data
         return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
+    def iterate(self, rows: RowNumbers | None = None) -> Iterator[bytes]:
+        """The UTF-8 text of these rows, or of every row."""
+        for start in range(0, len(self) if rows is None else len(rows), _CHUNK):
+            stop = min(start + _CHUNK, len(self))
+            yield from self.texts(np.arange(start, stop) if rows is None else rows[start : start + _CHUNK])
+
     def decode(self) -> list[str]:
         """The text of every row."""
-        return [text.decode() for text in self.texts(np.arange(len(self)))]
+        return [text.decode() for text in self.iterate()]
 
     def digest(self) -> str:
         """SHA-256 over all ids in order, each behind its length in 8 bytes; tells whether a table has changed."""
         digest = hashlib.sha256()
-        for text in self._iterate():
-            digest.update(len(text).to_bytes(8, "big") + text)
+        for start in range(0, len(self), _CHUNK):
+            digest.update(self._prefix_lengths(start, min(start + _CHUNK, len(self))))
         return digest.hexdigest()
 
-    def _iterate(self) -> Iterator[bytes]:
-        for start in range(0, len(self), _CHUNK):
-            yield from self.texts(np.arange(start, min(start + _CHUNK, len(self))))
+    def _prefix_lengths(self, start: int, stop: int) -> bytes:
+        """These rows' ids, each behind its length in 8 bytes."""
+        first = int(self._ends[start - 1]) if start else 0
+        ends = self._ends[start:stop] - first
+        text = np.frombuffer(self._data, np.uint8, int(ends[-1]), first)
+        lengths = np.diff(ends, prepend=0)
+        found = np.empty(len(text) + 8 * len(ends), np.uint8)
+        rows = np.arange(1, len(ends) + 1)
+        found[np.arange(len(text)) + 8 * np.repeat(rows, lengths)] = text
+        places = (ends - lengths + 8 * (rows - 1))[:, None] + np.arange(8)
+        found[places] = lengths.astype(">u8")[:, None].view(np.uint8)
+        return found.tobytes()
 
     def require_different(self, where: str = "ids") -> None:
         """Refuses ids that are there twice, where that was put off: those of a file, which are to go into buckets."""
         if isinstance(self._data, mmap):
-            require_different(self.texts(np.arange(len(self))), where)
+            require_different(self, where)
 
     def ways_of_writing(self) -> str:
         """How ids here are written where others often write them otherwise; '' where nothing stands out."""
         zeros = capitals = fractions = 0
-        for text in self._iterate():
+        for text in self.iterate():
             zeros += text.startswith(b"0") and len(text) > 1 and text.isdigit()
             capitals += text != text.lower()
             fractions += text.endswith(b".0")
@@ -91,15 +108,30 @@ class Ids:
         return "; ".join(found)
 
 
+_NO_IDS = Ids(b"", np.zeros(0, np.int64))
+
+
 def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     """The ids of a list, or of a column of numpy, Arrow, pandas or polars.
 
     Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, whole numbers count as their decimal text,
     dates and UUIDs as `str` writes them. Refuses rows without an id, ids that are there twice, and anything else.
     """
-    texts = _list_texts(values, where)
-    require_different(texts, where)
-    return join_texts(texts)
+    parts = _list_plain_parts(values) or [join_texts(texts) for texts in _list_texts(values, where)]
+    found = _join_parts(parts)
+    require_different(found, where)
+    return found
+
+
+def _join_parts(parts: list[Ids]) -> Ids:
+    """All as one; what is copied is let go of, so that long lists are not in memory twice."""
+    ends, data, done = np.empty(sum(map(len, parts)), np.int64), bytearray(), 0
+    for place, part in enumerate(parts):
+        ends[done : done + len(part)] = len(data) + part._ends
+        data += part._data
+        done += len(part)
+        parts[place] = _NO_IDS
+    return Ids(bytes(data), ends)
 
 
 def store_ids(batches: Iterable[Iterable[Any]], folder: Path, in_memory_ids: int, where: str = "ids") -> Ids:
@@ -117,12 +149,13 @@ def store_ids(batches: Iterable[Iterable[Any]], folder: Path, in_memory_ids: int
         if stored.count + len(texts) > in_memory_ids:
             stored.add(texts)
             texts.clear()
-    _require_texts(texts, missing, where, stored.count)
+    _require_ids(missing, row - 1, where)
     if stored.count:
         stored.add(texts)
         return stored.open()
-    require_different(texts, where)
-    return join_texts(texts)
+    found = join_texts(texts)
+    require_different(found, where)
+    return found
 
 
 class StoredIds:
@@ -161,8 +194,8 @@ class OwnerIds:
 def normalize_owner_ids(values: Iterable[Any], where: str = "ids") -> OwnerIds:
     """As `normalize_ids`, of ids that many rows may have in common; a row without one is refused."""
     places: dict[bytes, int] = {}
-    texts = _list_texts(values, where)
-    index = np.fromiter((places.setdefault(text, len(places)) for text in texts), np.int64, len(texts))
+    texts = (text for some in _list_texts(values, where) for text in some)
+    index = np.fromiter((places.setdefault(text, len(places)) for text in texts), np.int64)
     return OwnerIds(join_texts(list(places)), index)
 
 
@@ -172,12 +205,32 @@ def join_texts(texts: Sequence[bytes]) -> Ids:
     return Ids(b"".join(texts), ends)
 
 
-def _list_texts(values: Iterable[Any], where: str) -> list[bytes]:
-    """Each row's id as it is compared."""
+def _list_plain_parts(values: Any) -> list[Ids] | None:
+    """Of an Arrow column whose ids are printable ASCII without spaces, straight from its memory; None for others."""
+    parts = []
+    for chunk in values.iterchunks() if hasattr(values, "iterchunks") else ():
+        if chunk.null_count or str(chunk.type) not in ("string", "int64", "int32"):
+            return None
+        _, offsets, data = chunk.cast("string").buffers() if len(chunk) else (None, None, None)
+        if offsets is None or data is None:
+            continue
+        offset = 0 if str(chunk.type) != "string" else chunk.offset
+        ends = np.frombuffer(offsets, np.int32, len(chunk) + 1, 4 * offset).astype(np.int64)
+        text = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+        if not ((text > 0x20) & (text < 0x7F)).all() or (ends[1:] == ends[:-1]).any():
+            return None
+        parts.append(Ids(text.tobytes(), ends[1:] - ends[0]))
+    return parts or None
+
+
+def _list_texts(values: Iterable[Any], where: str) -> Iterator[list[bytes]]:
+    """Each row's id as it is compared, some rows at a time."""
     missing: list[int] = []
-    texts = _normalize_values(_list_values(values, where), where, 1, missing)
-    _require_texts(texts, missing, where)
-    return texts
+    listed, row = iter(_list_values(values, where)), 1
+    while some := list(islice(listed, _CHUNK)):
+        yield _normalize_values(some, where, row, missing)
+        row += len(some)
+    _require_ids(missing, row - 1, where)
 
 
 def _normalize_values(values: Iterable[Any], where: str, first: int, missing: list[int]) -> list[bytes]:
@@ -192,11 +245,11 @@ def _normalize_values(values: Iterable[Any], where: str, first: int, missing: li
     return texts
 
 
-def _require_texts(texts: Sequence[bytes], missing: Sequence[int], where: str, before: int = 0) -> None:
+def _require_ids(missing: Sequence[int], rows: int, where: str) -> None:
     if missing:
         what = "1 row has no id" if len(missing) == 1 else f"{len(missing)} rows have no id"
         raise BadIds(f"{where}: {what}: {_rows(missing)}; give every row one, or drop it")
-    if not texts and not before:
+    if not rows:
         raise BadIds(f"{where}: there are no ids; give one for each row")
 
 
@@ -209,6 +262,8 @@ def _list_values(values: Any, where: str) -> Iterable[Any]:
             raise BadIds(f"{where}: an array of shape {values.shape}; ids are one column, [N]")
         if values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in ("ns", "ps", "fs", "as"):
             values = values.astype("M8[us]")  # those have no times of Python's, and would be listed as numbers
+    if hasattr(values, "iterchunks"):
+        return (one for chunk in values.iterchunks() for one in chunk.to_pylist())
     for listing in ("to_pylist", "to_list", "tolist"):
         if hasattr(values, listing):
             listed: Iterable[Any] = getattr(values, listing)()
@@ -258,21 +313,24 @@ def _unfit(value: Any, row: int, where: str) -> BadIds:
     return BadIds(f"{where}: row {row} has an id of type {type(value).__name__}; {way_out}")
 
 
-def require_different(texts: Sequence[bytes], where: str, rows: RowNumbers | None = None) -> None:
+def require_different(ids: Ids, where: str, rows: RowNumbers | None = None) -> None:
     """Refuses ids that are there twice; only those whose short hash is there twice are compared in full.
 
     `rows` are those that the ids stand in, where they are not all rows in their order.
     """
-    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64, len(texts))
-    order = np.argsort(hashes, kind="stable")
-    same = hashes[order[1:]] == hashes[order[:-1]]
-    suspects = np.union1d(order[1:][same], order[:-1][same])
+    hashes = _hash_texts(ids)
+    hashes.sort()
+    twice = _find_repeated(hashes)
+    if not len(twice):
+        return
+    suspects = np.flatnonzero(np.isin(_hash_texts(ids), twice))
     first: dict[bytes, int] = {}
-    again = [(row, before) for row in suspects.tolist() if (before := first.setdefault(texts[row], row)) != row]
+    texts = zip(suspects.tolist(), ids.texts(suspects), strict=True)
+    again = [(row, before) for row, text in texts if (before := first.setdefault(text, row)) != row]
     if again:
-        numbers = np.arange(len(texts)) if rows is None else rows
+        numbers = np.arange(len(ids)) if rows is None else rows
         shown = ", ".join(
-            f"row {numbers[row] + 1} has that of row {numbers[before] + 1}" for row, before in again[:_MOST]
+            f"row {numbers[row] + 1} repeats the id of row {numbers[before] + 1}" for row, before in again[:_MOST]
         )
         more = f" and {len(again) - _MOST} more" if len(again) > _MOST else ""
         what = "1 id is there twice" if len(again) == 1 else f"{len(again)} ids are there already"
@@ -280,6 +338,17 @@ def require_different(texts: Sequence[bytes], where: str, rows: RowNumbers | Non
             f"{where}: {what}: {shown}{more}; every row needs an id of its own (spaces around it, and whether an "
             "accent is a character of its own, do not count)"
         )
+
+
+def _hash_texts(ids: Ids) -> npt.NDArray[np.uint64]:
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, ids.iterate()), np.uint64, len(ids))
+
+
+def _find_repeated(rising: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Numbers that are there twice; a piece at a time, so that no second copy is in memory."""
+    pieces = [rising[start : start + _CHUNK + 1] for start in range(0, len(rising), _CHUNK)]
+    found: npt.NDArray[np.uint64] = np.concatenate([piece[1:][piece[1:] == piece[:-1]] for piece in pieces])
+    return found
 
 
 def _rows(rows: Sequence[int]) -> str:
@@ -290,7 +359,6 @@ def _rows(rows: Sequence[int]) -> str:
 NONCE_SIZE = 32
 DIGEST_SIZE = 32
 _DOMAIN = b"thinwire alignment 1"
-_CHUNK = 65536
 _FALSE_MATCH_BITS = 40
 
 

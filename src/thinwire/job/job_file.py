@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from thinwire.base.errors import BadInput, BadJob
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
+from thinwire.data.readers.sources import is_remote
 from thinwire.engine.models import OPTIMIZERS
 from thinwire.job.messages import explain_problems, within
 from thinwire.job.own_code import find_modules
@@ -312,11 +313,18 @@ def resolve_document(file: JobFile | RosterFile, folder: Path) -> dict[str, Any]
     for party in [*document["party"], document["label_party"]]:
         for field in _SOURCES:
             if field in party:
-                party[field]["file"] = str(folder / party[field]["file"])
+                party[field] |= _resolve_place(party[field], folder)
         for field in _FILES:
             if field in party:
                 party[field] = str(folder / party[field])
     return document
+
+
+def _resolve_place(source: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """The path of a file or of a database's file from anywhere; addresses and environment variables stay."""
+    key = "file" if "file" in source else "connection"
+    stays = is_remote(source[key]) or source[key].startswith("$")
+    return {} if stays else {key: str(folder / source[key])}
 
 
 # Plain data as TOML text; the standard library only reads it ------------------------------------------------------

@@ -5,21 +5,18 @@ For the simulator and for one party alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from thinwire.base.errors import BadColumn, BadFile, BadInput, BadLabels
+from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.data.prepare import LabelCoding, Preparation
-from thinwire.data.readers.features import Values, compare_columns, read_features, read_labels
-from thinwire.data.readers.tables import Cells, column_names, read_cells, select_columns
+from thinwire.data.readers.sources import TableStore
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, BiasTop, fusion_width
 from thinwire.engine.models.losses import Loss, find_base_rate
@@ -44,190 +41,9 @@ from thinwire.job.registry import (
     derive_weight_seed,
 )
 from thinwire.job.row_selection import RowSelection, RowSet, RowSource, require_one_alignment, require_same_rows
-from thinwire.job.schema import (
-    ColumnSource,
-    JobFile,
-    LabelEntry,
-    LabelSection,
-    LinkSection,
-    PartyEntry,
-    PartySection,
-    Source,
-    SplitSection,
-)
+from thinwire.job.schema import JobFile, LabelEntry, LabelSection, LinkSection, PartyEntry, PartySection, SplitSection
 from thinwire.job.settings import RunSettings
-
-
-@dataclass(frozen=True, eq=False)
-class PartyTables:
-    """One party's rows as numbers."""
-
-    features: Any  # [N, ...]
-    validation_features: Any = None
-    test_features: Any = None
-    preparation: Preparation | None = None
-    unaligned_features: Any = None  # of rows that others lack
-    groups: Mapping[str, Any] = field(default_factory=dict)  # with a group: "group", "validation_group", "test_group"
-
-    @property
-    def follows(self) -> dict[str, Any]:
-        """Sizes of a model that follow from the preparation."""
-        if self.preparation is None or self.preparation.categories != "codes":
-            return {}
-        return {"fields_vocab": list(self.preparation.vocabularies)}
-
-
-@dataclass(frozen=True)
-class TableReader:
-    """Reads what one party's section names."""
-
-    section: PartyEntry
-    folder: Path
-    split: SplitSection | None
-    keeps_unaligned: bool = False  # rows that others lack, for models that learn without labels
-    owner_columns: Sequence[str] = ()  # ids of the rows' owners, in the label party's table: no features
-
-    @cached_property
-    def rows(self) -> RowSelection:
-        return RowSelection(self.section, self.folder, self.split)
-
-    def read_features(self, source: Source, taken: Sequence[str] = ()) -> PartyTables:
-        """`taken` are columns of the same file that are no features: the label."""
-        settings, test_source = self.section.prepare, self.section.test_features
-        read = self._read_numbers if settings is None else self._read_cells
-        table = read("features", source, taken)
-
-        def read_test() -> Values | Cells | None:
-            test = None if test_source is None else read("test_features", test_source, taken)
-            if test is not None:
-                _require_alike(f"{self.section.path}.test_features", table, test)
-            return test
-
-        tables = self.rows.divide("features", table, read_test)
-        spare = self.rows.take_unaligned(table) if self.keeps_unaligned else None
-        if settings is None:
-            rows, steering, test, others = (None if one is None else one.array for one in (*tables, spare))
-            return PartyTables(rows, steering, test, unaligned_features=others, groups=self._list_groups())
-        with at(f"{self.section.path}.prepare"):
-            preparation = Preparation.fit(tables[0], settings)
-        converted = self.convert("features", preparation.apply, tables)
-        spare = None if spare is None else preparation.apply(spare)
-        return PartyTables(*converted, preparation, spare, self._list_groups())
-
-    def _list_groups(self) -> dict[str, Any]:
-        kinds = {"group": self.rows.training, "validation_group": self.rows.validation, "test_group": self.rows.test}
-        return {field: rows.index for field, rows in kinds.items() if rows is not None and rows.index is not None}
-
-    def convert(
-        self, field: str, apply: Callable[[Cells], Tensor], tables: tuple[Cells, Cells | None, Cells | None]
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """All as tensors; what is refused names the field whose file it stands in."""
-        training, validation, test = tables
-        with at(f"{self.section.path}.{field}"):
-            rows, steering = apply(training), None if validation is None else apply(validation)
-        if test is None:
-            return rows, steering, None
-        with at(f"{self.section.path}.{field if self.section.test_source is None else f'test_{field}'}"):
-            return rows, steering, apply(test)
-
-    def _read_numbers(self, field: str, source: Source, taken: Sequence[str]) -> Values:
-        with at(f"{self.section.path}.{field}"):
-            found = read_features(
-                self.folder / source.file,
-                source.key,
-                source.columns,
-                source.all_but or (),
-                source.text_format,
-                self.section.takes_gaps,
-            )
-        for name in taken:
-            if name in (found.names or ()):  # a label among the features leaks the answer
-                says = f"holds the label {name!r}; write all_but = [{name!r}]"
-                raise BadColumn.of(f"{self.section.path}.{field}", says)
-        for name in self.owner_columns:
-            if name in (found.names or ()):
-                says = f"holds {name!r}, the ids of the rows' owners; write all_but = [{name!r}]"
-                raise BadColumn.of(f"{self.section.path}.{field}", says)
-        return found
-
-    def _read_cells(self, field: str, source: Source, taken: Sequence[str]) -> Cells:
-        """Without the id, where it stands in the same file, and without what is `taken`."""
-        with at(f"{self.section.path}.{field}"):
-            file, form = self.folder / source.file, source.text_format
-            if source.key is not None:
-                raise BadFile(f"{file}: prepare is for tables, .csv and .parquet; an NPZ file's arrays are ready")
-            own = [*self._id_columns(source), *self.owner_columns]
-            there = column_names(file, form)
-            left_out = [name for name in [*own, *taken] if name in there]
-            asked = select_columns(file, there, source.columns, source.all_but or ())
-            for name in left_out:
-                if name in (source.columns or ()):
-                    what = "the rows' id" if name in own else "the label"
-                    raise BadColumn(f"{file}: column {name!r} is {what}, and no feature; leave it out of columns")
-            return read_cells(file, [name for name in asked if name not in left_out], (), form)
-
-    def _id_columns(self, source: Source) -> list[str]:
-        """What the ids are called, in the files that hold them; test rows call them alike."""
-        named = [ids for ids in (self.section.ids, self.section.test_ids) if ids is not None and ids.column]
-        here = [ids for ids in named if self.is_same_file(ids.file, source.file)]
-        return [str(ids.column) for ids in here or named]
-
-    def is_same_file(self, one: str, other: str) -> bool:
-        """However the two paths are written."""
-        return (self.folder / one).resolve() == (self.folder / other).resolve()
-
-
-def _require_alike(path: str, training: Values | Cells, test: Values | Cells) -> None:
-    """Test rows, at `path`, of the same columns or of the same shape as training rows."""
-    what = compare_columns(training.names, test.names)
-    if what is not None:
-        raise BadColumn.of(path, f"{what}; name the same columns as in features")
-    if isinstance(training, Values) and isinstance(test, Values) and test.shape != training.shape:
-        raise BadInput(f"{path} has rows of shape {test.shape}, features {training.shape}")
-
-
-def read_label_column(
-    reader: TableReader, section: LabelSection
-) -> tuple[Tensor, Tensor | None, Tensor | None, LabelCoding | None]:
-    """Training, validation and test labels, and what their numbers stand for where they have a task."""
-    source, test_source = section.labels, section.test_labels
-    coded = source.task is not None or source.classes is not None
-    read: Callable[[TableReader, str, ColumnSource], Any] = _read_label_cells if coded else _read_label_numbers
-    tables = reader.rows.divide(
-        "labels",
-        read(reader, "labels", source),
-        lambda: None if test_source is None else read(reader, "test_labels", test_source),
-    )
-    if not coded:
-        return *tables, None
-    coding = _fit_coding(section, tables[0])
-    return *reader.convert("labels", coding.apply, tables), coding
-
-
-def _fit_coding(section: LabelSection, training: Cells) -> LabelCoding:
-    source = section.labels
-    with at("label_party.labels"):
-        classes = None if source.classes is None else tuple(source.classes)
-        coding = LabelCoding.fit(training, str(source.column), source.task or "auto", classes)
-    fitting = section.loss in ("squared_error", "poisson")
-    if fitting != (coding.task == "regression"):
-        right = "squared_error" if coding.task == "regression" else "cross_entropy"
-        raise BadLabels.of("label_party.loss", f"is {section.loss!r}, but {coding.says}; write loss = {right!r}")
-    # Counts are not standardised.
-    return coding.model_copy(update={"mean": 0.0, "deviation": 1.0}) if section.loss == "poisson" else coding
-
-
-def _read_label_numbers(reader: TableReader, field: str, source: ColumnSource) -> Tensor:
-    with at(f"label_party.{field}"):
-        file = reader.folder / source.file
-        return torch.as_tensor(read_labels(file, source.key, source.column, source.text_format))
-
-
-def _read_label_cells(reader: TableReader, field: str, source: ColumnSource) -> Cells:
-    with at(f"label_party.{field}"):
-        if source.key is not None or source.column is None:
-            raise BadColumn('task is for the column of a table: say which by column = "..."')
-        return read_cells(reader.folder / source.file, [source.column], (), source.text_format)
+from thinwire.job.table_reader import PartyTables, TableReader, read_label_column
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,6 +103,7 @@ class PartyLoader:
     code: CodeSources = CodeSources()  # whose modules may be built
     pretrains: bool = False
     owner_columns: Sequence[str] = ()  # of parties with a group, in the label party's table
+    tables: TableStore = field(default_factory=TableStore, compare=False, repr=False)
 
     def load_feature_party(self, section: PartySection) -> FeatureParty:
         held = self._open_tables(section).read_features(section.features)
@@ -305,7 +122,7 @@ class PartyLoader:
     def _open_tables(self, section: PartyEntry) -> TableReader:
         learns_alone = self.pretrains or section.has_encoder
         columns = self.owner_columns if isinstance(section, LabelEntry) else ()
-        return TableReader(section, self.folder, self.split, learns_alone, columns)
+        return TableReader(section, self.folder, self.split, learns_alone, columns, self.tables)
 
     def load_label_data(self, section: LabelSection) -> LabelData:
         reader = self._open_tables(section)
@@ -316,7 +133,7 @@ class PartyLoader:
             return LabelData(labels, validation_labels, test_labels, coding=coding, owners=owners)
         if section.model is None:
             raise BadInput.of(f"{section.path}.model", "is missing: features need a bottom model")
-        own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
+        own = section.labels.column if reader.is_same_table(section.labels, section.features) else None
         held = reader.read_features(section.features, [] if own is None else [own])
         outputs = count_label_outputs(section, labels, coding)
         bottom = self.build_bottom(complete_model(section, section, self.recipe, outputs), held)
@@ -430,11 +247,14 @@ class JobSource:
             return self._load(self._file, build_settings(self._file.job, self._folder, self._file.pretrain))
 
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
-        _require_one_alignment(file, self._folder)
+        storage = settings.storage
+        tables = TableStore(storage if file.encryption is None else storage.require_folder())
+        _require_one_alignment(file, self._folder, tables)
         pretrains = settings.pretraining is not None
         grouped = {section.name: section.group for section in file.party if section.group is not None}
+        columns, split = list(grouped.values()), file.job.split
         sections = PartyLoader(
-            self._folder, settings.seed, self._recipe, file.job.split, self._code, pretrains, list(grouped.values())
+            self._folder, settings.seed, self._recipe, split, self._code, pretrains, columns, tables
         )
         data = sections.load_label_data(file.label_party)
         require_groups(data.owners, grouped)
@@ -478,9 +298,9 @@ def resolve_job(path: str | Path, overrides: Sequence[str] = ()) -> str:
     return JobSource(path, overrides).resolve()
 
 
-def _require_one_alignment(file: JobFile, folder: Path) -> None:
+def _require_one_alignment(file: JobFile, folder: Path, tables: TableStore) -> None:
     for prefix in ("", "test_"):
-        every = [RowSource(section, folder, prefix) for section in (*file.party, file.label_party)]
+        every = [RowSource(section, folder, prefix, tables) for section in (*file.party, file.label_party)]
         require_one_alignment(every)
         require_same_rows(every)
 

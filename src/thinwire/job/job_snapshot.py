@@ -16,6 +16,7 @@ from torch import Tensor
 from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.streams import release_pages
 from thinwire.job.job import Job
 from thinwire.job.job_loader import LabelData
 from thinwire.job.messages import explain_problems
@@ -54,8 +55,8 @@ _MAY_CHANGE = {
 # Files may have moved: what is in them is compared by digest. Certificates expire.
 _MAY_CHANGE_AT_A_PARTY = re.compile(
     r"(party\.[^.]+|label_party)\."
-    r"((test_)?(features|labels|ids)\.file|certificate|certificate_name|key|authority|revoked|approved|parallel|"
-    r"serve(\..+)?)"
+    r"((test_)?(features|labels|ids)\.(file|sql|connection)|certificate|certificate_name|key|authority|revoked|approved|"
+    r"parallel|serve(\..+)?)"
 )
 
 
@@ -140,6 +141,7 @@ def digest_pieces(dtype: torch.dtype, shape: tuple[int, ...], pieces: Iterable[T
     digest = xxhash.xxh3_128(f"{dtype} {shape}".encode())
     for piece in pieces:
         digest.update(piece.reshape(-1).numpy().data)
+        release_pages(piece)
     return digest.hexdigest()
 
 

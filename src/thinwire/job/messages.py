@@ -55,6 +55,8 @@ def _explain(error: Any, place: Sequence[str | int], document: Mapping[str, Any]
     message = error["msg"].replace("Input should be", "must be").replace("a valid ", "a ")
     message = message.replace("a integer", "a whole number").replace("a dictionary", "a table")
     message = message.replace("List should have", "must have").replace("String should have", "must have")
+    if "connection" in place:  # it may hold a password
+        return BadJob.of(path, message)
     return BadJob.of(path, f"{message}, got {error['input']!r}")
 
 

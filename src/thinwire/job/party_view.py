@@ -20,6 +20,7 @@ from torch import nn
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
+from thinwire.data.readers.sources import TableStore
 from thinwire.engine.compress import Codebook
 from thinwire.engine.models import MODELS
 from thinwire.engine.models.losses import Loss, with_class_weights
@@ -176,6 +177,7 @@ class PartyView:
             party = self.loader.load_feature_party(self.section)
             party.optimizer = self.optimizer
             self.check_features(party, *count_rows(party))
+        self.tables.clear()
         return party
 
     def check_features(self, party: FeatureParty, rows: int, held_out: Mapping[HeldOut, int]) -> None:
@@ -198,6 +200,7 @@ class PartyView:
             data = self.loader.load_label_data(section)
             self._check_rows(*count_rows(data))
             require_groups(data.owners, self.roster.grouped)
+        self.tables.clear()
         return data
 
     def build_label_party(self, data: LabelData, widths: Mapping[PartyName, int]) -> LabelParty:
@@ -255,7 +258,13 @@ class PartyView:
     @cached_property
     def rows(self) -> RowSelection:
         """Which rows of this party's tables train, and which are kept back."""
-        return RowSelection(self.section, self.folder, self.job.split)
+        return RowSelection(self.section, self.folder, self.job.split, self.tables)
+
+    @cached_property
+    def tables(self) -> TableStore:
+        """Opens what its section names, each table once."""
+        room = self.settings.storage
+        return TableStore(room if self.encryption_key is None else room.require_folder())
 
     def _check_rows(self, rows: int, held_out: Mapping[HeldOut, int]) -> None:
         with at("job"):
@@ -271,9 +280,9 @@ class PartyView:
     @property
     def loader(self) -> PartyLoader:
         """Reads what its section names, and builds its models."""
-        pretrains = self.settings.pretraining is not None
         seed, columns = self.settings.seed, list(self.roster.grouped.values())
-        return PartyLoader(self.folder, seed, self.recipe, self.job.split, self.code, pretrains, columns)
+        held = (self.settings.pretraining is not None, columns, self.tables)
+        return PartyLoader(self.folder, seed, self.recipe, self.job.split, self.code, *held)
 
     @property
     def modules(self) -> dict[str, str]:

@@ -9,9 +9,8 @@ Test rows may instead have tables of their own.
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, reduce
@@ -36,7 +35,9 @@ from thinwire.align.ids import RowNumbers, id_text
 from thinwire.base.errors import BadIds, BadInput
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
-from thinwire.data.readers.features import read_id_texts, stream_id_texts
+from thinwire.data.readers.features import read_id_column, stream_id_texts
+from thinwire.data.readers.sources import TableStore
+from thinwire.data.readers.tables import TableFile
 from thinwire.job.messages import at
 from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
 
@@ -77,10 +78,16 @@ class OutsideAlignment(BadInput):
 
 @dataclass(frozen=True)
 class IdTable:
-    """Ids of rows in the agreed order; `outside` are those that this party holds and some other does not."""
+    """Ids of rows in the agreed order, of all that this party holds."""
 
     ids: Sequence[str]
-    outside: frozenset[str] = field(default=frozenset(), repr=False)
+    others: frozenset[str] = field(default=frozenset(), repr=False)
+    held: tuple[Ids, ...] = field(default=(), repr=False)  # of whole tables
+
+    @cached_property
+    def outside(self) -> frozenset[str]:
+        """Those that this party holds and some other does not; listed only when somebody asks for them."""
+        return self.others.union(*(every.decode() for every in self.held)).difference(self.ids)
 
     @cached_property
     def _places(self) -> Mapping[str, int]:
@@ -162,6 +169,7 @@ class RowSource:
     section: PartyEntry
     folder: Path  # of the job file
     prefix: str = ""  # or "test_"
+    tables: TableStore = field(default_factory=TableStore, compare=False, repr=False)
 
     @property
     def ids_source(self) -> ColumnSource | None:
@@ -187,10 +195,14 @@ class RowSource:
     @cached_property
     def ids(self) -> Ids:
         """As they are compared; refuses rows without one, and two with the same."""
+        return self.read_ids()
+
+    def read_ids(self) -> Ids:
+        """The same, not kept: there may be very many."""
         with at(self.locate("ids")):
             if self.ids_source is None:
                 raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
-            return read_ids(self.folder / self.ids_source.file, self.ids_source)
+            return read_ids(self._open(self.ids_source), self.ids_source)
 
     @property
     def workspace(self) -> Workspace:
@@ -204,7 +216,7 @@ class RowSource:
             return self.ids
         source, room = self.ids_source, self.workspace
         with at(self.locate("ids")):
-            pieces = stream_id_texts(self.folder / source.file, source.key, source.column, source.text_format)
+            pieces = stream_id_texts(self._open(source), source.key, source.column, source.text_format)
             return store_ids(pieces, room.folder, room.in_memory_ids, room.where)
 
     def read_owners(self, column: str) -> OwnerIds:
@@ -212,7 +224,10 @@ class RowSource:
         with at(self.locate("ids")):
             if self.ids_source is None:
                 raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
-            return read_owner_ids(self.folder / self.ids_source.file, self.ids_source, column)
+            return read_owner_ids(self._open(self.ids_source), self.ids_source, column)
+
+    def _open(self, source: ColumnSource) -> TableFile:
+        return self.tables.open(source.find_origin(self.folder), source.column)
 
     @cached_property
     def alignment(self) -> Alignment | None:
@@ -294,12 +309,11 @@ class SelectedRows:
         """None where the rows have no ids; with a group, each row has its owner's."""
         if self.source.ids_source is None:
             return None
-        every = self.source.ids.decode()
+        every = self.source.ids
         if self.rows is None:
-            return IdTable(every)
+            return IdTable(every.decode())
         rows = self.rows if self.index is None else self.rows[self.index]
-        ids = [every[row] for row in rows.tolist()]
-        return IdTable(ids, frozenset(every) - set(ids))
+        return IdTable([text.decode() for text in every.iterate(rows)], held=(every,))
 
 
 @dataclass(frozen=True)
@@ -309,12 +323,13 @@ class RowSelection:
     section: PartyEntry
     folder: Path
     split: SplitSection | None = None
+    tables: TableStore = field(default_factory=TableStore, compare=False, repr=False)
 
     @cached_property
     def training(self) -> SelectedRows:
         if self.split is not None:
             return self._split_rows[RowSet.TRAINING]
-        return RowSource(self.section, self.folder).select()
+        return self._open_source().select()
 
     @cached_property
     def validation(self) -> SelectedRows | None:
@@ -326,14 +341,17 @@ class RowSelection:
         """None where a split keeps none back, unless they have tables of their own, which may still be missing."""
         if self.split is not None and (self.split.test or self.section.test_source is None):
             return self._split_rows.get(RowSet.TEST)
-        return RowSource(self.section, self.folder, "test_").select()
+        return self._open_source("test_").select()
 
     @cached_property
     def _split_rows(self) -> dict[RowSet, SelectedRows]:
         if self.split is None:
             return {}
         _require_one_source(self.section, self.split)
-        return _select_by_split(RowSource(self.section, self.folder), self.split)
+        return _select_by_split(self._open_source(), self.split)
+
+    def _open_source(self, prefix: str = "") -> RowSource:
+        return RowSource(self.section, self.folder, prefix, self.tables)
 
     def divide(self, what: str, table: Any, read_test_table: Callable[[], Any]) -> tuple[Any, Any, Any]:
         """Training, validation and test rows: of one table by the split; test rows may have a table of their own."""
@@ -347,7 +365,7 @@ class RowSelection:
 
     def take_unaligned(self, table: Any) -> Any:
         """The rows of a table that some other party lacks; None where there are none, or nobody has asked."""
-        source = RowSource(self.section, self.folder)
+        source = self._open_source()
         if source.alignment is None or len(table) != len(source.ids):
             return None
         rows = np.setdiff1d(np.arange(len(table)), source.alignment.rows)
@@ -378,45 +396,55 @@ class RowSelection:
         ids = [text for part in known for text in part.ids]
         if len(known) > 1 and len(set(ids)) != len(ids):
             return None  # the same id among training and test rows: a row number says which is meant
-        outside: frozenset[str] = frozenset().union(*(part.outside for part in known))
-        return IdTable(ids, outside - set(ids))
+        every = {id(one): one for part in known for one in part.held}
+        return IdTable(ids, held=tuple(every.values()))
 
 
-def read_ids(file: Path, source: ColumnSource) -> Ids:
+def read_ids(file: TableFile, source: ColumnSource) -> Ids:
     """The ids of a file that is laid out as the section says, as they are compared."""
-    return normalize_ids(read_id_texts(file, source.key, source.column, source.text_format), str(file))
+    return normalize_ids(read_id_column(file, source.key, source.column, source.text_format), str(file))
 
 
-def read_owner_ids(file: Path, source: ColumnSource, column: str) -> OwnerIds:
+def read_owner_ids(file: TableFile, source: ColumnSource, column: str) -> OwnerIds:
     """Whose each row is, by another column of the file, or another array of it, that holds the ids."""
     key, name = (None, column) if source.key is None else (column, None)
-    return normalize_owner_ids(read_id_texts(file, key, name, source.text_format), f"{file}, column {column!r}")
+    return normalize_owner_ids(read_id_column(file, key, name, source.text_format), f"{file}, column {column!r}")
 
 
-def split_ids(ids: Sequence[bytes], split: SplitSection) -> NDArray[np.int8]:
+def split_ids(ids: Iterable[bytes], split: SplitSection) -> NDArray[np.int8]:
     """0 for training, 1 for validation, 2 for test. HMAC-SHA256 of the id as it is compared: NFC, trimmed, UTF-8."""
-    key = split.key.encode()
-    shares = np.array([int.from_bytes(hmac.digest(key, one, hashlib.sha256)[:8], "big") for one in ids], np.float64)
+    shares = np.fromiter(_hash_ids(ids, split.key.encode()), np.float64)
     shares /= 2.0**64
-    found = np.full(len(ids), TRAINING, dtype=np.int8)
+    found = np.full(len(shares), TRAINING, dtype=np.int8)
     found[shares < split.test + split.validation] = VALIDATION
     found[shares < split.test] = TEST
     return found
 
 
+def _hash_ids(ids: Iterable[bytes], key: bytes) -> Iterator[int]:
+    """The first 8 bytes of each id's HMAC. Its two hashes begin with the key once, not once an id: half the time."""
+    block = (key if len(key) <= 64 else hashlib.sha256(key).digest()).ljust(64, b"\0")
+    inner, outer = (hashlib.sha256(bytes(byte ^ pad for byte in block)) for pad in (0x36, 0x5C))
+    for one in ids:
+        inside, outside = inner.copy(), outer.copy()
+        inside.update(one)
+        outside.update(inside.digest())
+        yield int.from_bytes(outside.digest()[:8], "big")
+
+
 def _select_by_split(source: RowSource, split: SplitSection) -> dict[RowSet, SelectedRows]:
     """The kinds of rows that the split makes; refuses one that leaves nothing of a kind."""
     ids, alignment = source.ids, source.alignment
-    rows = np.arange(len(ids)) if alignment is None else alignment.rows
+    rows = None if alignment is None else alignment.rows
     if alignment is not None and alignment.grouped:  # not every party holds the rows' own ids
-        found = split_ids([str(place).encode() for place in range(len(rows))], split)
+        found = split_ids((str(place).encode() for place in range(len(alignment))), split)
     else:
-        found = split_ids(ids.texts(rows), split)
+        found = split_ids(ids.iterate(rows), split)
     shares = {RowSet.TRAINING: 1.0, RowSet.VALIDATION: split.validation, RowSet.TEST: split.test}
     chosen = {kind: np.flatnonzero(found == number) for number, (kind, share) in enumerate(shares.items()) if share}
     if not all(map(len, chosen.values())):
         left = ", ".join(f"{len(some)} are left for {kind}" for kind, some in chosen.items())
-        raise BadInput(f"of {len(rows)} rows {left}; use more rows, or other shares").at("job.split")
+        raise BadInput(f"of {len(found)} rows {left}; use more rows, or other shares").at("job.split")
     common = ids.digest() if alignment is None else alignment.digest
     text = f"{common} {split.test!r} {split.validation!r} {split.key}"
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -452,7 +480,7 @@ def require_one_alignment(every: Sequence[RowSource]) -> None:
 def require_same_rows(every: Sequence[RowSource]) -> None:
     """Without an alignment, parties that name their ids hold the same rows in the same order."""
     named = [rows for rows in every if rows.ids_source is not None and rows.alignment_file is None]
-    digests = [(rows, rows.ids.digest()) for rows in named] if len(named) > 1 else []
+    digests = [(rows, rows.read_ids().digest()) for rows in named] if len(named) > 1 else []
     for rows, digest in digests[1:]:
         if digest != digests[0][1]:
             raise BadIds(

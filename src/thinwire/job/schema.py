@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from thinwire.data.prepare import Settings
 from thinwire.data.prepare.settings import FOR_TREES, Finite, StrictModel
+from thinwire.data.readers.sources import TableOrigin, require_no_secret
 from thinwire.data.readers.text_format import Decimal, TextFormat, Thousands
 from thinwire.net.links.endpoint import Endpoint
 
@@ -45,9 +47,11 @@ class JobFileSection(StrictModel):
 
 
 class FileSource(JobFileSection):
-    """A file of data, and how it writes its cells where it is a CSV file."""
+    """A file, a folder or an address of data, or a query; and how a CSV file writes its cells."""
 
-    file: str
+    file: str | None = None
+    sql: Text | None = None  # a query, of the database that `connection` names
+    connection: Text | None = None  # a file or an address without a password; "$NAME": an environment variable has it
     key: str | None = None
     delimiter: Delimiter | None = None  # a comma
     encoding: Text | None = None  # UTF-8
@@ -57,7 +61,15 @@ class FileSource(JobFileSection):
     @model_validator(mode="after")
     def _can_be_read(self) -> Self:
         _ = self.text_format
+        for address in (self.file, self.connection):
+            require_no_secret(address or "")
+        if (self.file is None) == (self.sql is None) or (self.sql is None) != (self.connection is None):
+            raise ValueError('takes either file = "..." or both sql = "SELECT ..." and connection = "..."')
         return self
+
+    def find_origin(self, folder: Path) -> TableOrigin:
+        """Where the data is; paths start from the job file's folder."""
+        return TableOrigin(folder, self.file, self.sql, self.connection)
 
     @property
     def text_format(self) -> TextFormat:
@@ -273,6 +285,11 @@ class PartyEntry(JobFileSection):
     def test_source(self) -> Source | ColumnSource | None:
         """Where test rows come from, if from a table of their own."""
         return self.test_features
+
+    def find_order(self, field: str) -> str | None:
+        """The column by which the rows of a field's table are ordered, where they come in no order: that of ids."""
+        ids = self.test_ids if field.startswith("test_") else self.ids
+        return None if ids is None else ids.column
 
 
 class PartySection(PartyEntry):

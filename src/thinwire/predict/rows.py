@@ -21,7 +21,8 @@ from thinwire.base.format import did_you_mean, quote_names
 from thinwire.base.types import PartyName
 from thinwire.data.prepare import Preparation
 from thinwire.data.readers.features import Values, compare_columns, read_features
-from thinwire.data.readers.tables import GAPS, column_names, read_cells, select_columns
+from thinwire.data.readers.sources import TableStore
+from thinwire.data.readers.tables import GAPS, TableFile, column_names, read_cells, select_columns
 from thinwire.engine.protocols.context import Groups
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.streams import RowOwners
@@ -43,7 +44,8 @@ def join_tables(which: RowSet, party: Any) -> Tensor:
     """These rows of what a party holds: training rows first, then validation rows, then test rows."""
     tables = {RowSet.TRAINING: party.features}
     tables |= {kind: getattr(party, f"{kind}_features") for kind in (RowSet.VALIDATION, RowSet.TEST)}
-    return torch.cat([torch.as_tensor(tables[kind]) for kind in which.kinds if tables[kind] is not None])
+    found = [torch.as_tensor(tables[kind]) for kind in which.kinds if tables[kind] is not None]
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def join_owners(which: RowSet, groups: Groups) -> RowOwners:
@@ -76,7 +78,8 @@ def read_new_features(section: PartyEntry, folder: Path, file: Path, run: Path) 
         raise BadInput(f"{section.path} has no features; it takes part without them")
     if section.prepare is not None:
         return _prepared(section, section.features, file, run)
-    trained = _read(f"{section.path}.features", section, section.features, folder / section.features.file)
+    table = TableStore().open(section.features.find_origin(folder), section.find_order("features"))
+    trained = _read(f"{section.path}.features", section, section.features, table)
     new = _read(f"--features {section.name}", section, section.features, file)
     what, known = compare_columns(trained.names, new.names), quote_names(trained.names or ())
     if what is None and new.shape != trained.shape:
@@ -121,14 +124,15 @@ def read_new_owners(
 
 
 def _find_ids_file(section: PartyEntry, features: Path | None, ids: Path | None) -> Path:
-    together = section.features is not None and section.ids is not None and section.ids.file == section.features.file
+    origins = [one.find_origin(Path()) for one in (section.features, section.ids) if one is not None]
+    together = len(origins) == 2 and origins[0].is_same(origins[1])
     file = ids or (features if together else None)
     if file is None:
         raise BadInput(f"--ids {section.name}: say which file holds the ids of the new rows")
     return file
 
 
-def _read(where: str, section: PartyEntry, source: Source, file: Path) -> Values:
+def _read(where: str, section: PartyEntry, source: Source, file: TableFile) -> Values:
     with within(where):
         return read_features(
             file, source.key, source.columns, source.all_but or (), source.text_format, section.takes_gaps
@@ -198,8 +202,9 @@ class NamedColumns:
 def read_named_columns(section: PartyEntry, folder: Path, run: Path) -> NamedColumns | None:
     """Of the table that the section's model was trained on; None where its columns have no names."""
     source = section.features
-    suffix = "" if source is None else Path(source.file).suffix.lower()
-    if source is None or suffix not in (".csv", ".parquet"):
+    origin = None if source is None else source.find_origin(folder)
+    suffix = "" if origin is None else origin.suffix
+    if source is None or origin is None or suffix not in (".csv", ".parquet"):
         return None
     if section.prepare is not None:
         if not layout.metadata_file(run, section.name, "preparation").exists():
@@ -207,7 +212,7 @@ def read_named_columns(section: PartyEntry, folder: Path, run: Path) -> NamedCol
         preparation = _read_preparation(section, run)
         names = tuple(column.name for column in preparation.columns)
         return NamedColumns(names, preparation.sources, preparation, GAPS if suffix == ".csv" else ())
-    file = folder / source.file
+    file = TableStore().open(origin, section.find_order("features"))
     names = select_columns(file, column_names(file, source.text_format), source.columns, source.all_but or ())
     return NamedColumns(names, names, takes_null=section.takes_gaps)
 

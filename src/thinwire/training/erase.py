@@ -12,6 +12,7 @@ from pathlib import Path
 from thinwire.align.ids import id_text
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.features import read_id_texts
+from thinwire.data.readers.sources import TableOrigin, TableStore
 from thinwire.job.row_selection import IdTable, RowSelection, RowSet
 from thinwire.job.schema import ColumnSource, LabelEntry, PartyEntry, SplitSection
 from thinwire.storage import layout
@@ -85,7 +86,7 @@ def erase_rows(
 class _NamedRows:
     """The ids of one table that a party's section names."""
 
-    file: Path
+    file: TableOrigin
     training: bool
     ids: IdTable
 
@@ -106,8 +107,13 @@ def _read_tables(folder: Path) -> Iterator[_NamedRows]:
     for section in [*(PartyEntry.model_validate(one) for one in job.get("party", [])), label_party]:
         rows = RowSelection(section, folder, chosen)
         for which, source in ((RowSet.TRAINING, section.ids), (RowSet.TEST, section.test_ids)):
-            if source is not None and Path(source.file).exists():
-                yield _NamedRows(Path(source.file), which is RowSet.TRAINING, _list_ids(rows, which, source))
+            if source is not None and _is_there(origin := source.find_origin(folder)):
+                yield _NamedRows(origin, which is RowSet.TRAINING, _list_ids(rows, which, source))
+
+
+def _is_there(origin: TableOrigin) -> bool:
+    """What is elsewhere is taken to be there, and refuses by itself."""
+    return not origin.is_local_file or origin.path.exists()
 
 
 def _list_ids(rows: RowSelection, which: RowSet, source: ColumnSource) -> IdTable:
@@ -115,7 +121,8 @@ def _list_ids(rows: RowSelection, which: RowSet, source: ColumnSource) -> IdTabl
     try:
         return rows.list_ids(which) or IdTable(())
     except BadInput:
-        texts = read_id_texts(Path(source.file), source.key, source.column, source.text_format)
+        file = TableStore().open(source.find_origin(rows.folder), source.column)
+        texts = read_id_texts(file, source.key, source.column, source.text_format)
         return IdTable((), frozenset(_normalize(one) for one in texts if one is not None))
 
 

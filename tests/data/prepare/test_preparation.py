@@ -17,8 +17,9 @@ import torch
 
 from thinwire.base.errors import BadColumn, BadState, BadTable
 from thinwire.data.prepare import Preparation, Settings
-from thinwire.data.prepare.columns import NumberColumn, Unscaled
+from thinwire.data.prepare.columns import NumberColumn
 from thinwire.data.prepare.settings import FOR_TREES
+from thinwire.data.prepare.statistics import Unscaled
 from thinwire.data.readers.tables import Cells, read_cells
 
 ROWS = 240

@@ -63,9 +63,12 @@ def test_another_key_is_another_split() -> None:
     assert np.mean(ours == theirs) == pytest.approx(0.5, abs=0.02)
 
 
-def test_the_hash_is_the_one_that_is_documented() -> None:
+@pytest.mark.parametrize(
+    "key", ["2024", "a key that is longer than a block of the hash, which are 64 bytes, is hashed"]
+)
+def test_the_hash_is_the_one_that_is_documented(key: str) -> None:
     """HMAC-SHA256, its first 8 bytes as a fraction: other programs can follow it."""
-    split = SplitSection(test=0.4, key="2024")
+    split = SplitSection(test=0.4, key=key)
     for one, found in zip(IDS[:200], split_ids(IDS[:200], split), strict=True):
-        share = int.from_bytes(hmac.new(b"2024", one, hashlib.sha256).digest()[:8], "big") / 2**64
+        share = int.from_bytes(hmac.new(key.encode(), one, hashlib.sha256).digest()[:8], "big") / 2**64
         assert (found == TEST) == (share < 0.4)

@@ -83,7 +83,7 @@ def test_a_rank_reads_no_others_rows(job: Path, monkeypatch: pytest.MonkeyPatch)
     share = load_share(own, Ranks(1, 4))
     if not taken:  # read whole
         assert own.section.features is not None
-        assert own.section.features.file.endswith(".npz")
+        assert str(own.section.features.file).endswith(".npz")
         return
     features, held_out = share.own_rows()
     most = len(features) + len(held_out[HeldOut.TEST])
@@ -92,7 +92,7 @@ def test_a_rank_reads_no_others_rows(job: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_cannot_be_read_is_said_with_the_field(job: Path, tmp_path: Path) -> None:
     own = read_party_view(job, "bank")
-    if own.section.features is not None and own.section.features.file.endswith(".parquet"):
+    if own.section.features is not None and str(own.section.features.file).endswith(".parquet"):
         held = table(ROWS, ROWS).to_pydict()
         held["b"][30] = float("nan")
         pq.write_table(pa.table(held), tmp_path / "x.parquet")

@@ -5,117 +5,34 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import date, timedelta
-from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from thinwire.base.errors import BadColumn
-from thinwire.data.hashing import code_known_words, hash_codes
+from thinwire.data.hashing import code_known_words, hash_codes, row_keys
 from thinwire.data.prepare import parsing
 from thinwire.data.prepare.parsing import BOOLEANS, Floats, convert_numbers, find_date_format, is_text, trim
 from thinwire.data.prepare.settings import BucketCount, Finite, KindName, Settings, StrictModel
+from thinwire.data.prepare.statistics import (
+    MOST_WORDS,
+    SAMPLE_ROWS,
+    AnyScale,
+    ColumnSpread,
+    Range,
+    Unscaled,
+    WordCounts,
+    fit_scale,
+)
 from thinwire.data.readers.tables import Cells
 from thinwire.data.readers.text_format import PLAIN, TextFormat
-
-_FARTHEST = 10.0  # deviations: what is farther out is a slip of the pen, or counts as this much
-_KNOTS = 101
-_WHOLE = 2.0**24  # up to here float32 holds all whole numbers
-_FLOAT32 = float(np.finfo(np.float32).max)
-
-
-class Standard(StrictModel):
-    """(x - mean) / deviation, at most 10 either way."""
-
-    by: Literal["standard"] = "standard"
-    mean: Finite
-    deviation: Annotated[Finite, Field(gt=0)]
-
-    def apply(self, x: Floats) -> Floats:
-        return np.clip((x - self.mean) / self.deviation, -_FARTHEST, _FARTHEST)
-
-
-class Quantile(StrictModel):
-    """The share of training rows below x, centred, with deviation 1: heavy tails and outliers do not matter."""
-
-    by: Literal["quantile"] = "quantile"
-    values: tuple[Finite, ...]  # rising
-    shares: tuple[Finite, ...]  # one for each
-
-    @model_validator(mode="after")
-    def _pairs_rise(self) -> Self:
-        if not self.values or len(self.values) != len(self.shares) or any(a >= b for a, b in pairwise(self.values)):
-            raise ValueError("values must rise, with a share for each")
-        return self
-
-    def apply(self, x: Floats) -> Floats:
-        share = np.interp(x, self.values, self.shares)
-        return np.multiply(share - 0.5, np.sqrt(12.0))
-
-
-class Range(StrictModel):
-    """From -1 at `low` to 1 at `high`, and no farther."""
-
-    by: Literal["range"] = "range"
-    low: Finite
-    high: Finite
-
-    @model_validator(mode="after")
-    def _rises(self) -> Self:
-        if not self.low < self.high:
-            raise ValueError("low must be below high")
-        return self
-
-    def apply(self, x: Floats) -> Floats:
-        return np.clip(2 * (x - self.low) / (self.high - self.low) - 1, -1.0, 1.0)
-
-
-class Unscaled(StrictModel):
-    """As it is, for models that only compare; no farther than float32 goes.
-
-    Values that lie far from 0 and close together, as times in seconds do, lose the digits that tell them apart in
-    float32: an `offset` is taken off them first.
-    """
-
-    by: Literal["none"] = "none"
-    offset: Finite = 0.0
-
-    @classmethod
-    def between(cls, low: float, high: float) -> Unscaled:
-        """For values from low to high; their middle is taken off where whole numbers would fall together."""
-        span, middle = high - low, low / 2 + high / 2
-        if abs(middle) <= span or max(abs(low), abs(high)) <= _WHOLE:
-            return cls()
-        step = 2.0 ** np.floor(np.log2(span))  # coarse, so that it is the same for other rows of the table
-        return cls(offset=float(np.round(middle / step) * step))
-
-    def apply(self, x: Floats) -> Floats:
-        return np.clip(x - self.offset, -_FLOAT32, _FLOAT32)
-
-
-AnyScale = Annotated[Standard | Quantile | Range | Unscaled, Field(discriminator="by")]
-
-
-def fit_scale(x: Floats, by: Literal["standard", "quantile", "none"]) -> Standard | Quantile | Unscaled:
-    """Of the values that are there; they are not all the same."""
-    if by == "none":
-        return Unscaled.between(float(x.min()), float(x.max()))
-    if by == "standard":
-        return Standard(mean=float(x.mean()), deviation=float(x.std()))
-    shares = np.linspace(0, 1, _KNOTS)
-    knots = np.quantile(x, shares)
-    values, places = np.unique(knots, return_inverse=True)
-    # A value that many rows share stands in the middle of its ranks.
-    middle = np.bincount(places, shares) / np.bincount(places)
-    return Quantile(values=tuple(values.tolist()), shares=tuple(middle.tolist()))
-
 
 _YEAR, _WEEK, _DAY = 365.2425, 7.0, 1.0
 
@@ -311,6 +228,7 @@ def count_days(day: date) -> float:
 # From the training rows of a column to a prepared column: what kind it is, by what its cells hold, then its fit ---
 
 
+NO_VALUE = "no training row has a value"
 _MOSTLY = 0.95  # with so many numbers among them, the other cells are slips
 _SIGNS = {",": "comma", ".": "point"}
 _FREE_TEXT = 0.9  # so many different values a row are names, notes or ids
@@ -323,7 +241,7 @@ def guess_kind(cells: Cells, name: str, vocabulary: int) -> KindName | LeftOutCo
     """
     values = cells.column(name)
     if values.null_count == len(values):
-        return LeftOutColumn(name=name, says="no training row has a value")
+        return LeftOutColumn(name=name, says=NO_VALUE)
     kind = values.type
     if pa.types.is_boolean(kind):
         return "boolean"
@@ -433,49 +351,65 @@ def _require_rising(name: str, low: object, high: object) -> None:
 
 
 def _number(cells: Cells, name: str, settings: Settings) -> AnyColumn:
-    x = parsing.parse_numbers(cells, name)
-    there = x[~np.isnan(x)]
-    if not there.size:
-        return LeftOutColumn(name=name, says="no training row has a value")
-    gaps = len(there) < len(x)
-    if there.min() == there.max():
-        if not gaps:
-            return LeftOutColumn(name=name, says=f"every training row has {there[0]:g}")
+    return build_number(cells.what, name, ColumnSpread.of(parsing.parse_numbers(cells, name)), settings)
+
+
+def build_number(what: str, name: str, x: ColumnSpread, settings: Settings) -> AnyColumn:
+    """Of how its values lie in the training rows."""
+    if not x.count:
+        return LeftOutColumn(name=name, says=NO_VALUE)
+    if x.low == x.high:
+        if not x.gaps:
+            return LeftOutColumn(name=name, says=f"every training row has {x.low:g}")
         if not settings.keeps_gaps:
             return CategoryColumn(name=name, gaps=True, words=())  # whether there is a value is all that it says
-    if not abs(there).max() < _LARGEST:
-        raise BadColumn(f"{cells.what}: column {name!r} holds numbers of {abs(there).max():.1g}; are they meant?")
-    fill = there.mean() if settings.missing == "mean" else np.median(there)
-    keep, scale = settings.keeps_gaps, fit_scale(there, settings.scaling)
-    return NumberColumn(name=name, gaps=gaps and not keep, keep=keep, fill=float(fill), scale=scale)
+    largest = max(abs(x.low), abs(x.high))
+    if not largest < _LARGEST:
+        raise BadColumn(f"{what}: column {name!r} holds numbers of {largest:.1g}; are they meant?")
+    keep, scale = settings.keeps_gaps, fit_scale(x, settings.scaling)
+    fill = x.mean if settings.missing == "mean" else x.median
+    return NumberColumn(name=name, gaps=bool(x.gaps) and not keep, keep=keep, fill=fill, scale=scale)
 
 
 def _date(cells: Cells, name: str, settings: Settings) -> AnyColumn:
     day = parsing.parse_days(cells, name)
-    there = day[~np.isnan(day)]
-    if not there.size or there.min() == there.max():
+    return build_date(name, ColumnSpread.of(day), settings, lambda today: ColumnSpread.of(today - day))
+
+
+def build_date(
+    name: str, day: ColumnSpread, settings: Settings, count_ages: Callable[[float], ColumnSpread] | None = None
+) -> AnyColumn:
+    """Of how its days lie; `count_ages` gives the ages on a day, more exactly than follows from the days."""
+    if not day.count or day.low == day.high:
         return LeftOutColumn(name=name, says="training rows have one date at most")
-    today = date(1970, 1, 1) + timedelta(days=int(np.ceil(there.max())))
-    scale = fit_scale(count_days(today) - there, settings.scaling)
-    clock, keep = bool((there != np.floor(there)).any()), settings.keeps_gaps
-    gaps = len(there) < len(day) and not keep
-    return DateColumn(name=name, gaps=gaps, keep=keep, today=today, scale=scale, clock=clock)
+    today = date(1970, 1, 1) + timedelta(days=int(np.ceil(day.high)))
+    scale = fit_scale((count_ages or day.subtract_from)(count_days(today)), settings.scaling)
+    keep = settings.keeps_gaps
+    gaps = bool(day.gaps) and not keep
+    return DateColumn(name=name, gaps=gaps, keep=keep, today=today, scale=scale, clock=not day.is_whole)
 
 
 def _category(cells: Cells, name: str, settings: Settings) -> AnyColumn:
-    values = parsing.parse_words(cells, name)
-    counts = Counter({row["values"]: row["counts"] for row in values.value_counts().to_pylist()})
-    missing = counts.pop(None, 0)
-    words = sorted(word for word, count in counts.items() if count >= settings.min_count)
-    # With most rows in the place for rare words, a vocabulary would say next to nothing.
-    mostly_rare = 2 * sum(counts[word] for word in words) < counts.total()
-    if len(words) > settings.vocabulary or (mostly_rare and len(counts) > settings.vocabulary):
+    counts = WordCounts()
+    counts.add(parsing.parse_words(cells, name))
+    return build_category(name, counts, settings)
+
+
+def build_category(name: str, counts: WordCounts, settings: Settings) -> AnyColumn:
+    """Of how many training rows have each word."""
+    if counts.are_too_many:
         return HashedColumn(name=name, buckets=settings.buckets)
-    if not words and not missing:
+    every = counts.words
+    words = sorted(word for word, count in every.items() if count >= settings.min_count)
+    # With most rows in the place for rare words, a vocabulary would say next to nothing.
+    mostly_rare = 2 * sum(every[word] for word in words) < every.total()
+    if len(words) > settings.vocabulary or (mostly_rare and len(every) > settings.vocabulary):
+        return HashedColumn(name=name, buckets=settings.buckets)
+    if not words and not counts.missing:
         return LeftOutColumn(
-            name=name, says=f"{len(counts)} different texts, none of them in {settings.min_count} rows"
+            name=name, says=f"{len(every)} different texts, none of them in {settings.min_count} rows"
         )
-    return CategoryColumn(name=name, gaps=missing > 0, words=tuple(words))
+    return CategoryColumn(name=name, gaps=counts.missing > 0, words=tuple(words))
 
 
 def _boolean(cells: Cells, name: str, settings: Settings) -> AnyColumn:
@@ -484,3 +418,65 @@ def _boolean(cells: Cells, name: str, settings: Settings) -> AnyColumn:
 
 
 _FITTED = {"number": _number, "date": _date, "category": _category, "boolean": _boolean}
+
+
+# The same of a column that is not held in memory: it comes in blocks of rows, as often as it is asked for ---------
+
+
+def fit_large_column(read: Callable[[], Iterator[Cells]], rows: int, name: str, settings: Settings) -> AnyColumn:
+    """Counts, means, ranges and vocabularies of all rows; the kind, medians and quantiles of a sample of them."""
+    if name in settings.known or settings.kind(name) == "boolean":
+        return fit_column(next(read()), name, settings)
+    sample, gaps = _draw_sample(read, rows, name)
+    if gaps == rows:
+        return LeftOutColumn(name=name, says=NO_VALUE)
+    kind: Any = settings.kind(name) or guess_kind(sample, name, settings.vocabulary)
+    if isinstance(kind, LeftOutColumn):
+        return _confirm_free_text(read, name, settings)
+    match kind:
+        case "number":
+            values = parsing.parse_numbers(sample, name)
+            spread = ColumnSpread.of_pieces((parsing.parse_numbers(block, name) for block in read()), values)
+            return build_number(sample.what, name, spread, settings)
+        case "date":
+            values = parsing.parse_days(sample, name)
+            return build_date(
+                name, ColumnSpread.of_pieces((parsing.parse_days(block, name) for block in read()), values), settings
+            )
+        case "boolean":
+            spread = ColumnSpread.of_pieces((parsing.parse_booleans(block, name) for block in read()), np.zeros(0))
+            if spread.low == spread.high and not gaps:
+                return LeftOutColumn(name=name, says=f"every training row has {str(sample.column(name)[0])[:40]!r}")
+            return BooleanColumn(name=name, keep=settings.keeps_gaps)
+    counts = _count_words(read, name)
+    if len(counts.words) == 1 and not counts.missing and not counts.are_too_many:
+        return LeftOutColumn(name=name, says=f"every training row has {next(iter(counts.words))[:40]!r}")
+    return build_category(name, counts, settings)
+
+
+def _draw_sample(read: Callable[[], Iterator[Cells]], rows: int, name: str) -> tuple[Cells, int]:
+    """About SAMPLE_ROWS cells that hold a value, chosen by a hash of their row numbers; and how many hold none."""
+    limit, gaps, found = np.uint64(min(1.0, SAMPLE_ROWS / rows) * (2**64 - 2048)), 0, []
+    for block in read():
+        valid = block.column(name).is_valid().to_numpy()
+        gaps += int((~valid).sum())
+        found.append(block[np.flatnonzero(valid & (row_keys(block.row_numbers, "sample") < limit))])
+        if gaps and not any(map(len, found)) and valid.any():  # so few values that the sample may have none
+            found.append(block[np.flatnonzero(valid)[:1]])
+    return Cells.join(found), gaps
+
+
+def _count_words(read: Callable[[], Iterator[Cells]], name: str) -> WordCounts:
+    counts = WordCounts(MOST_WORDS)
+    for block in read():
+        counts.add(parsing.parse_words(block, name))
+    return counts
+
+
+def _confirm_free_text(read: Callable[[], Iterator[Cells]], name: str, settings: Settings) -> AnyColumn:
+    """A sample of rows repeats fewer texts than all rows do."""
+    counts = _count_words(read, name)
+    if counts.different >= _FREE_TEXT * counts.there:
+        says = f"{counts.different} different texts in {counts.there} rows: names, notes or ids"
+        return LeftOutColumn(name=name, says=says)
+    return build_category(name, counts, settings)

@@ -24,11 +24,12 @@ from thinwire.data.prepare.columns import (
     CodedColumn,
     LeftOutColumn,
     NumberColumn,
-    Range,
-    Standard,
     fit_column,
+    fit_large_column,
 )
 from thinwire.data.prepare.settings import Finite, Settings, StrictModel
+from thinwire.data.prepare.statistics import EXACT_ROWS, Range, Standard
+from thinwire.data.readers.large_table import LargeCells
 from thinwire.data.readers.tables import Cells, select_columns
 from thinwire.data.readers.text_format import PLAIN, Decimal, TextFormat, Thousands
 
@@ -69,12 +70,15 @@ class Preparation(_Fitted):
     def fit(cls, table: Any, settings: Settings | None = None) -> Preparation:
         """Of all columns of a table: the training rows, without id and label."""
         settings = settings or Settings()
-        cells = Cells.of(table)
+        cells = table if isinstance(table, LargeCells) else Cells.of(table)
         if not len(cells):
             raise BadTable(f"{cells.what} has no rows to fit on")
         settings.require_columns(cells.what, cells.names)
-        cells = _without_words(cells, settings.missing_words)
-        columns = tuple(fit_column(cells, name, settings) for name in cells.names)
+        if isinstance(cells, LargeCells):
+            columns = tuple(_fit_large(cells.select([name]), settings) for name in cells.names)
+        else:
+            cells = _without_words(cells, settings.missing_words)
+            columns = tuple(fit_column(cells, name, settings) for name in cells.names)
         found = cls(
             rows=len(cells),
             categories=settings.categories,
@@ -96,6 +100,8 @@ class Preparation(_Fitted):
 
     def apply(self, table: Any) -> Tensor:
         """float32 [N, width]; columns beyond those that were fitted are not looked at."""
+        if isinstance(table, LargeCells):
+            return table.select(self.sources).convert(self.apply)
         cells = Cells.of(table)
         if not len(cells):
             raise BadTable(f"{cells.what} has no rows")
@@ -195,6 +201,16 @@ class Preparation(_Fitted):
         return self.categories == "codes" and isinstance(column, CodedColumn)
 
 
+def _fit_large(column: LargeCells, settings: Settings) -> AnyColumn:
+    """Of one column, which is held in memory up to a fixed number of rows, and is else read several times."""
+    (name,), words = column.names, settings.missing_words
+    if len(column) <= EXACT_ROWS:
+        return fit_column(_without_words(column.read(), words), name, settings)
+    return fit_large_column(
+        lambda: (_without_words(block, words) for _, block in column.blocks()), len(column), name, settings
+    )
+
+
 def _list_facts(column: AnyColumn) -> dict[str, Any]:
     """What a prepared value depends on, gaps that are kept aside."""
     if isinstance(column, LeftOutColumn):
@@ -242,8 +258,11 @@ class LabelCoding(_Fitted):
         cls, table: Any, column: str, task: Task | Literal["auto"] = "auto", classes: tuple[str, ...] | None = None
     ) -> LabelCoding:
         """Of the training rows. `classes` gives their order; without it they are sorted, numbers by their size."""
+        if isinstance(table, LargeCells):
+            few = None if task == "regression" else table.read_different(_MOST_CLASSES)
+            return cls.fit(table.read() if few is None or len(few) < 2 else few, column, task, classes)
         cells = Cells.of(table)
-        words = _spell(_words(cells, column), cells.form or PLAIN)
+        words = _spell(_list_words(cells, column), cells.form or PLAIN)
         if task == "regression" or (task == "auto" and classes is None and _is_quantity(cells, column)):
             x = parsing.parse_numbers(cells, column)
             if x.min() == x.max():
@@ -262,22 +281,28 @@ class LabelCoding(_Fitted):
 
     def apply(self, table: Any) -> Tensor:
         """int64 classes [N], or float32 in deviations from the mean."""
+        if isinstance(table, LargeCells):
+            return table.collect(self.apply)
         cells = Cells.of(table)
-        words = _words(cells, self.column)
+        texts = _words(cells, self.column)
         if self.task == "regression":
             x = (parsing.parse_numbers(cells, self.column) - self.mean) / self.deviation
             return torch.from_numpy(x.astype(np.float32))
         names = _spell(self.classes, PLAIN)
+        different = texts.unique()
+        words = different.to_pylist()
         if all(map(PLAIN.spell_number, names)):
             words = [_spell_number(word, cells.form or PLAIN) for word in words]
         codes = {name: code for code, name in enumerate(names)}
-        for row, word in enumerate(words):
-            if word not in codes:
-                raise BadLabels(
-                    f"{cells.what}: {cells.where(row)}, label {self.column!r} is {word!r}, a class that no training "
-                    f"row has; they have {quote_names(self.classes)}"
-                )
-        return torch.tensor([codes[word] for word in words], dtype=torch.int64)
+        places = pc.index_in(texts, different).to_numpy()
+        found = np.array([codes.get(word, -1) for word in words])[places]
+        if (found < 0).any():
+            row = int((found < 0).argmax())
+            raise BadLabels(
+                f"{cells.what}: {cells.where(row)}, label {self.column!r} is {words[places[row]]!r}, a class that no "
+                f"training row has; they have {quote_names(self.classes)}"
+            )
+        return torch.from_numpy(found)
 
     def in_units(self, predictions: Tensor) -> Tensor:
         """A regression's predictions in the label's own units."""
@@ -295,8 +320,14 @@ class LabelCoding(_Fitted):
         return f"label {self.column!r}: {self.task}, {quote_names(self.classes)}{positive}"
 
 
-def _words(cells: Cells, column: str) -> list[str]:
-    """As text, as far as it is text or finite numbers."""
+def _list_words(cells: Cells, column: str) -> list[str]:
+    """The different labels, in the order of the rows."""
+    found: list[str] = _words(cells, column).unique().to_pylist()
+    return found
+
+
+def _words(cells: Cells, column: str) -> Any:
+    """An Arrow column of text, as far as it is text or finite numbers."""
     words, values = parsing.parse_words(cells, column), cells.column(column)
     if words.null_count:
         row = words.is_null().index(True).as_py()
@@ -309,7 +340,10 @@ def _words(cells: Cells, column: str) -> list[str]:
             f"{cells.what}: {cells.where(row)}, label {column!r} is {words[row].as_py()[:60]!r}, no finite number; "
             "correct it, or drop the row at every party"
         )
-    return [repr(float(x)) for x in found] if pa.types.is_floating(values.type) else words.to_pylist()
+    if not pa.types.is_floating(values.type):
+        return words
+    different, places = np.unique(found, return_inverse=True)
+    return pa.array([repr(float(x)) for x in different], pa.string()).take(pa.array(places))
 
 
 def _spell(words: Sequence[str], form: TextFormat) -> list[str]:
@@ -347,7 +381,7 @@ def _place(word: str) -> tuple[float, str]:
 def _require_classes(cells: Cells, column: str, found: tuple[str, ...], words: list[str]) -> None:
     if len(found) == 1:
         raise BadLabels(
-            f"{cells.what}: all {len(words)} labels in {column!r} are {found[0]!r}; training needs two classes"
+            f"{cells.what}: all {len(cells)} labels in {column!r} are {found[0]!r}; training needs two classes"
         )
     if len(set(found)) != len(found):
         raise BadLabels(f"classes names one class twice: {quote_names(found)}")

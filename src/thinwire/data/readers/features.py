@@ -6,18 +6,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from thinwire.base.errors import BadColumn, BadFile, BadInput
 from thinwire.base.format import quote_names
 from thinwire.data.readers.files import load_array, read_npz
 from thinwire.data.readers.large_table import LargeTable
-from thinwire.data.readers.tables import read_numbers, stream_cells
+from thinwire.data.readers.tables import (
+    Cells,
+    StoredColumn,
+    StoredTable,
+    TableFile,
+    open_stored,
+    read_cells,
+    read_numbers,
+    stack_numbers,
+)
 from thinwire.data.readers.text_format import PLAIN, TextFormat
 
 _KINDS = ".npz, .csv, .parquet and .arrow"
@@ -54,7 +65,7 @@ def compare_columns(trained: Sequence[str] | None, new: Sequence[str] | None) ->
 
 
 def read_features(
-    file: Path,
+    file: TableFile,
     key: str | None = None,
     columns: Sequence[str] | None = None,
     all_but: Sequence[str] = (),
@@ -71,14 +82,29 @@ def read_features(
         array, places = _table(file, columns, all_but, form, with_gaps)
     if array.ndim == 1:
         array = array[:, None]
+    return Values(_to_floats(str(file), key, array, places, with_gaps), places)
+
+
+def convert_to_floats(cells: Cells, with_gaps: bool) -> Tensor:
+    """float32 [N, columns] of some rows of a table of numbers."""
+    first = int(cells.row_numbers[0])
+    array = stack_numbers(cells, with_gaps)
+    return torch.from_numpy(_to_floats(cells.what, None, array, cells.names, with_gaps, first))
+
+
+def _to_floats(
+    what: str, key: str | None, array: NDArray[Any], names: tuple[str, ...] | None, with_gaps: bool, first: int = 0
+) -> NDArray[np.float32]:
+    """`first` is the number of the first row, for messages."""
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
         floats = array.astype(np.float32)
-    _require_finite(file, key, np.nan_to_num(floats, nan=0, posinf=np.inf) if with_gaps else floats, places)
-    return Values(floats, places)
+    finite = np.nan_to_num(floats, nan=0, posinf=np.inf) if with_gaps else floats
+    _require_finite(what, key, finite, names, first)
+    return floats
 
 
 def read_labels(
-    file: Path, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
+    file: TableFile, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
 ) -> NDArray[Any]:
     """[N]: int64 where every label is a whole number, else float32."""
     if _is_npz(file, key, column=column):
@@ -93,54 +119,66 @@ def read_labels(
             raise BadInput(f'{file}: say which column holds the labels: column = "..."')
         table, places = _table(file, [column], (), form)
         array = table[:, 0]
-    _require_finite(file, key, array, places)
+    _require_finite(str(file), key, array, places)
     whole = array.astype(np.int64) if np.abs(array).max() < 2**53 else None
     return whole if whole is not None and np.array_equal(whole, array) else array.astype(np.float32)
 
 
 def read_id_texts(
-    file: Path, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
+    file: TableFile, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
 ) -> list[str | None]:
     """Each row's id as it stands there; None where there is none."""
     return list(chain.from_iterable(stream_id_texts(file, key, column, form)))
 
 
 def stream_id_texts(
-    file: Path, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
+    file: TableFile, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
 ) -> Iterator[list[str | None]]:
     """The same in pieces, so that all of them never are in memory; a Parquet file is also read in pieces."""
+    for chunk in read_id_column(file, key, column, form).iterchunks():
+        for start in range(0, len(chunk), _PIECE):
+            cells = chunk.slice(start, _PIECE).to_pylist()
+            yield [None if cell is None else str(cell) for cell in cells]
+
+
+def read_id_column(
+    file: TableFile, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
+) -> Any:
+    """The same as an Arrow column of text or whole numbers: there may be very many."""
     if _is_npz(file, key, column=column):
         array = load_array(file, key)
         if array.ndim != 1 or array.dtype.kind not in "iuU":
             raise BadColumn(
                 f"{file}: {key!r} holds {array.dtype} of shape {array.shape}; ids are text or whole numbers, [N]"
             )
-        for start in range(0, len(array), _PIECE):
-            yield [str(one) for one in array[start : start + _PIECE].tolist()]
-        return
+        return pa.chunked_array([pa.array(array)])
     if column is None:
         raise BadInput(f'{file}: say which column holds the ids: column = "..."')
-    for piece in stream_cells(file, column, form, _PIECE):
-        cells = piece.cast(pa.string()) if pa.types.is_dictionary(piece.type) else piece
-        kind = cells.type
-        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise BadColumn(f"{file}: column {column!r} holds {kind}; ids are text or whole numbers")
-        yield [None if cell is None else str(cell) for cell in cells.to_pylist()]
+    if file.suffix.lower() == StoredTable.suffix:
+        cells: Any = StoredColumn(open_stored(file), column)
+    else:
+        cells = read_cells(file, [column], form=form, gaps=("",)).column(column)
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.cast(pa.string())
+    kind = cells.type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise BadColumn(f"{file}: column {column!r} holds {kind}; ids are text or whole numbers")
+    return cells
 
 
 def _table(
-    file: Path, columns: Sequence[str] | None, all_but: Sequence[str], form: TextFormat, with_gaps: bool = False
+    file: TableFile, columns: Sequence[str] | None, all_but: Sequence[str], form: TextFormat, with_gaps: bool = False
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
+    if isinstance(file, StoredTable) or file.suffix.lower() in (".csv", ".parquet"):
+        return read_numbers(file, columns, all_but, form, with_gaps)
     match file.suffix.lower():
-        case ".csv" | ".parquet":
-            return read_numbers(file, columns, all_but, form, with_gaps)
         case ".arrow":
             with LargeTable(file, columns, all_but) as table:
                 return table.take(np.arange(len(table))), table.columns
     raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; we read {_KINDS}")
 
 
-def _is_npz(file: Path, key: str | None, **of_tables: Any) -> bool:
+def _is_npz(file: TableFile, key: str | None, **of_tables: Any) -> TypeGuard[Path]:
     """Refuses what is said of another kind of file."""
     found = file.suffix.lower() == ".npz"
     other = "columns have names in tables; an NPZ file has keys" if found else "keys are for NPZ files"
@@ -150,14 +188,16 @@ def _is_npz(file: Path, key: str | None, **of_tables: Any) -> bool:
     return found
 
 
-def _require_finite(file: Path, key: str | None, array: NDArray[Any], columns: tuple[str, ...] | None) -> None:
+def _require_finite(
+    file: str, key: str | None, array: NDArray[Any], columns: tuple[str, ...] | None, first: int = 0
+) -> None:
     wrong = ~np.isfinite(array)
     if not wrong.any():
         return
     place = np.argwhere(wrong)[0]
     value = array[tuple(place)]
     what = "NaN" if np.isnan(value) else "infinity, or a number too large for float32"
-    where = f"row {place[0] + 1}"
+    where = f"row {first + place[0] + 1}"
     if columns is not None:
         where = f"column {columns[place[1] if len(place) > 1 else 0]!r}, {where}"
     elif len(place) > 1:

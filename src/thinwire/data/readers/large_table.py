@@ -8,24 +8,36 @@ be stored, so parties with different files go through the same rows in the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.ipc
+import pyarrow.parquet
 import pyarrow.types
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from thinwire.base.errors import BadInput, BadParameter
+from thinwire.base.errors import BadIds, BadInput, BadParameter, BadTable
 from thinwire.data.hashing import row_keys
 from thinwire.data.readers.files import require_file
-from thinwire.data.readers.tables import open_parquet, select_columns
+from thinwire.data.readers.tables import GAPS, Cells, StoredTable, TableFile, open_parquet, read_cells, select_columns
+from thinwire.data.readers.text_format import TextFormat
+from thinwire.engine.streams import Storage, make_table, release_pages
 from thinwire.storage.atomic_file import stage_file
 
 _WRITTEN_ROWS = 8_192  # in a record batch of an Arrow file that we write
+HELD_ROWS = 1 << 18  # of a table that is held whole; more are read in blocks
+HELD_BYTES = 128 << 20  # of such a CSV file
+COPY_IN_MEMORY = 256 << 20  # bytes of a copy of rows; a larger one goes to a file
+_GROUP_BYTES = 32 << 20  # of rows that are written together
 
 
 @dataclass(frozen=True)
@@ -171,3 +183,212 @@ def _open_parquet(file: Path) -> _Pieces:
             yield opened.read_row_group(piece, columns=[name], use_threads=False).column(0).combine_chunks()
 
     return _Pieces(opened.schema_arrow, sizes, read, opened.close)
+
+
+# Cells of a table that is never held whole ------------------------------------------------------------------------
+
+
+_BLOCK_CELLS = 1 << 21  # of a block of rows
+
+
+@dataclass(frozen=True, eq=False)
+class LargeCells:
+    """Columns of some rows of a stored table; they are read when they are needed, a block of rows at a time."""
+
+    stored: StoredTable
+    names: tuple[str, ...]
+    storage: Storage  # where numbers that are made of them lie
+    rows: NDArray[np.int64] | None = None  # None: all
+    file: TableFile | None = None  # by which messages name rows; the stored table itself
+    form: TextFormat | None = None
+
+    def __len__(self) -> int:
+        return len(self.stored) if self.rows is None else len(self.rows)
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> LargeCells:
+        """These rows, in this order."""
+        return replace(self, rows=rows if self.rows is None else self.rows[rows])
+
+    @property
+    def what(self) -> str:
+        """For messages."""
+        return str(self.file or self.stored)
+
+    def select(self, names: Sequence[str]) -> LargeCells:
+        return replace(self, names=tuple(names))
+
+    def read(self) -> Cells:
+        """All of it, which is for a column at a time."""
+        whole = Cells(self.stored.read(self.names), self.file or self.stored, form=self.form)
+        return whole if self.rows is None else whole[self.rows]
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], Cells]]:
+        """Cells of neighbouring rows, and their places in this table."""
+        rows, order, start = self.rows, None, 0
+        if rows is not None and (rows[1:] < rows[:-1]).any():
+            order = np.argsort(rows)
+            rows = rows[order]
+        for batch in self.stored.batches(self.names, max(1_024, _BLOCK_CELLS // len(self.names))):
+            stop = start + len(batch)
+            numbers = np.arange(start, stop)
+            cells = Cells(pa.Table.from_batches([batch]), self.file or self.stored, numbers, self.form)
+            if rows is None:
+                yield numbers, cells
+            else:
+                first, last = np.searchsorted(rows, [start, stop])
+                places = np.arange(first, last) if order is None else order[first:last]
+                if len(places):
+                    yield places, cells[rows[first:last] - start]
+            start = stop
+
+    def read_different(self, most: int) -> Cells | None:
+        """The first row of each value of a single column; None where there are more values, or fractions."""
+        (name,), found = self.names, dict[Any, Cells]()
+        if pa.types.is_floating(self.stored.schema.field(name).type):
+            return None
+        for _, cells in self.blocks():
+            column = cells.column(name)
+            for value in [one for one in column.unique().to_pylist() if one not in found]:
+                place = column.is_null().index(True) if value is None else column.index(value)
+                found[value] = cells[np.array([place.as_py()])]
+            if len(found) > most:
+                return None
+        return Cells.join(list(found.values()))
+
+    def collect(self, apply: Callable[[Cells], Tensor]) -> Tensor:
+        """One number a row [N], in memory."""
+        found: Tensor | None = None
+        for places, cells in self.blocks():
+            numbers = apply(cells)
+            found = numbers.new_empty(len(self)) if found is None else found
+            found[torch.from_numpy(places)] = numbers
+        if found is None:
+            raise BadInput(f"{self.what} has no rows")
+        return found
+
+    def convert(self, apply: Callable[[Cells], Tensor]) -> Tensor:
+        """Every row's numbers [N, width], in memory or in a file; a row's do not depend on the others."""
+        found: Tensor | None = None
+        for places, cells in self.blocks():
+            numbers = apply(cells)
+            if found is None:
+                found = make_table(len(self), numbers.shape[1], self.storage, f"the numbers of {self.what}")
+            found[torch.from_numpy(places)] = numbers
+            release_pages(found)
+        if found is None:
+            raise BadInput(f"{self.what} has no rows")
+        return found
+
+
+# A copy of rows that come in a stream, in the order of their ids -------------------------------------------------
+
+
+@dataclass
+class RisingKey:
+    """Watches that every row's id is above the one before, as bytes of text or as numbers."""
+
+    says: str
+    name: str
+    rows: int = 0
+    last: Any = None  # a column of one value
+
+    def find_fall(self, batch: Any) -> str | None:
+        """What is wrong with the next rows; None where nothing is."""
+        keys = batch.column(self.name)
+        if keys.null_count:
+            row = self.rows + keys.is_null().index(True).as_py()
+            raise BadIds(f"{self.says}: row {row + 1} has no {self.name!r}, by which rows are ordered; give it one")
+        if self.last is not None:
+            keys = pa.concat_arrays([self.last, keys])
+        wrong = pc.greater_equal(keys[:-1], keys[1:]).index(True).as_py()
+        offset, self.last = self.rows - (self.last is not None), keys[-1:]
+        self.rows += len(batch)
+        if wrong < 0:
+            return None
+        here, there = keys[wrong].as_py(), keys[wrong + 1].as_py()
+        if here == there:
+            raise BadIds(
+                f"{self.says}: row {offset + wrong + 2} repeats the {self.name!r} {here!r} of the row before"
+            )
+        return f"row {offset + wrong + 2} has {self.name!r} = {there!r} after {here!r}"
+
+
+def copy_rows(says: str, schema: Any, batches: Iterable[Any], key: str | None, storage: Storage) -> StoredTable:
+    """In memory, or in a file where that is too much; refuses rows that do not come in the order of the key."""
+    rising = None if key is None else RisingKey(says, key)
+    room, size = min(COPY_IN_MEMORY, storage.memory_limit_bytes), 0
+    kept: list[Any] = []
+    with ExitStack() as undo:
+        writer = None
+        for batch in batches:
+            if rising is not None and (fall := rising.find_fall(batch)) is not None:
+                raise BadIds(
+                    f"{says}: {fall}: the database sorts {key!r} in another way than by bytes; end the query with an "
+                    'ORDER BY of your own (PostgreSQL: ORDER BY id COLLATE "C")'
+                )
+            kept.append(batch)
+            size += batch.nbytes
+            if size > (room if writer is None else _GROUP_BYTES):
+                writer = writer or undo.enter_context(closing(_CopyFile(says, schema, storage)))
+                writer.write(kept)
+                kept, size = [], 0
+        if writer is None:
+            return StoredTable(says, pa.Table.from_batches(kept, schema))
+        found = StoredTable(says, writer.finish(kept))
+        finalize(found, undo.pop_all().close)
+        return found
+
+
+class _CopyFile:
+    """A Parquet file without a name."""
+
+    def __init__(self, says: str, schema: Any, storage: Storage) -> None:
+        self._says, self._schema, self._storage = says, schema, storage
+        self._file = storage.file()
+        self._writer = pa.parquet.ParquetWriter(pa.PythonFile(self._file, "w"), schema, compression="zstd")
+
+    def write(self, batches: Sequence[Any]) -> None:
+        with self._map_errors():
+            self._writer.write_table(pa.Table.from_batches(batches, self._schema))
+
+    def finish(self, last: Sequence[Any]) -> Any:
+        """The file, to be read."""
+        if last:
+            self.write(last)
+        with self._map_errors():
+            self._writer.close()
+        self._file.seek(0)
+        return pa.parquet.ParquetFile(pa.PythonFile(self._file, "r"))
+
+    def close(self) -> None:
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        self._file.close()
+
+    @contextmanager
+    def _map_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BadInput(
+                f"{self._says}: no room for a copy of it in {self._storage.place}: {error.strerror or error}; free "
+                "some, or name a folder on a larger disk: job.scratch"
+            ) from None
+
+
+def copy_csv(file: Path, names: Sequence[str], form: TextFormat, storage: Storage) -> StoredTable:
+    """Columns of a CSV file as text, to be read as often as needed without looking for the cells again."""
+    schema = pa.schema([(name, pa.string()) for name in names])
+    try:
+        reader = pa.csv.open_csv(
+            file,
+            read_options=pa.csv.ReadOptions(use_threads=False, encoding=form.arrow_encoding),
+            parse_options=pa.csv.ParseOptions(delimiter=form.delimiter),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=schema, include_columns=list(names), null_values=list(GAPS), strings_can_be_null=True
+            ),
+        )
+        return copy_rows(str(file), schema, reader, None, storage)
+    except (pa.ArrowInvalid, UnicodeError) as error:
+        read_cells(file, names, (), form)  # which says what is wrong, and where
+        raise BadTable(f"{file}: {error}") from None

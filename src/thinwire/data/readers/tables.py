@@ -1,5 +1,7 @@
 """Tables, CSV with a line of names and Parquet: columns by name, by pattern, or all but some; as numbers or as cells.
 
+A table that is no single file, but a folder or a query's rows, is a `StoredTable`, and is read as a Parquet file is.
+
 What is wrong with a file is said with its line.
 """
 
@@ -11,8 +13,9 @@ import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeAlias, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +33,96 @@ from thinwire.data.readers.text_format import PLAIN, TextFormat
 _PATTERN = "*?["
 
 
+class StoredTable:
+    """A table with types of its own, read whole or in a stream, always in one order.
+
+    It is a pyarrow table, a Parquet file, or a data set of several; `says` names it in messages.
+    """
+
+    suffix: ClassVar[str] = ".parquet"  # as which it is read
+
+    def __init__(self, says: str, source: Any) -> None:
+        self._says, self._source = says, source
+        is_file = isinstance(source, pa.parquet.ParquetFile)
+        self.schema = (source.schema_arrow if is_file else source.schema).remove_metadata()
+
+    def __str__(self) -> str:
+        return self._says
+
+    @cached_property
+    def _rows(self) -> int:
+        match self._source:
+            case pa.Table():
+                return int(self._source.num_rows)
+            case pa.parquet.ParquetFile():
+                return int(self._source.metadata.num_rows)
+        return int(self._source.count_rows())
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, columns: Sequence[str]) -> Any:
+        """A pyarrow table of these columns."""
+        return pa.Table.from_batches(self.batches(columns), pa.schema([self.schema.field(name) for name in columns]))
+
+    def batches(self, columns: Sequence[str], rows: int = 65_536) -> Iterator[Any]:
+        """Record batches of these columns, of so many rows at most."""
+        try:
+            yield from self._iterate(list(columns), rows)
+        except (pa.ArrowException, OSError) as error:
+            raise BadFile(f"{self}: a damaged Parquet file: {error}; write it again") from None
+
+    def _iterate(self, columns: list[str], rows: int) -> Iterator[Any]:
+        match self._source:
+            case pa.Table():
+                yield from self._source.select(columns).to_batches(rows)
+            case pa.parquet.ParquetFile():
+                for batch in self._source.iter_batches(rows, columns=columns, use_threads=False):
+                    yield batch.select(columns)
+            case _:
+                scan = self._source.scanner(
+                    columns=columns, batch_size=rows, use_threads=False, batch_readahead=1, fragment_readahead=1
+                )
+                yield from scan.to_batches()
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """One column, as often as needed, without holding it."""
+
+    table: StoredTable
+    name: str
+
+    def __post_init__(self) -> None:
+        select_columns(str(self.table), self.table.schema.names, [self.name])
+
+    @property
+    def type(self) -> Any:
+        return self.table.schema.field(self.name).type
+
+    def iterchunks(self) -> Iterator[Any]:
+        """Arrow arrays."""
+        for batch in self.table.batches([self.name]):
+            yield batch.column(0)
+
+    def cast(self, kind: Any) -> Any:
+        """A pyarrow column of another type."""
+        return pa.chunked_array([chunk.cast(kind) for chunk in self.iterchunks()], kind)
+
+    def to_pylist(self) -> list[Any]:
+        return [cell for chunk in self.iterchunks() for cell in chunk.to_pylist()]
+
+
+TableFile: TypeAlias = Path | StoredTable
+
+
+def open_stored(file: TableFile) -> StoredTable:
+    """A Parquet file, or what is a stored table already."""
+    return file if isinstance(file, StoredTable) else StoredTable(str(file), open_parquet(file))
+
+
 def select_columns(
-    file: Path | str, names: Sequence[str], columns: Sequence[str] | None, all_but: Sequence[str] = ()
+    file: TableFile | str, names: Sequence[str], columns: Sequence[str] | None, all_but: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Which columns to read: those named, in that order, or all; without those of `all_but`.
 
@@ -51,7 +142,7 @@ def select_columns(
     return tuple(found)
 
 
-def _fitting(file: Path | str, names: Sequence[str], asked: str) -> list[str]:
+def _fitting(file: TableFile | str, names: Sequence[str], asked: str) -> list[str]:
     if asked in names:
         return [asked]
     found = [name for name in names if _is_pattern(asked) and fnmatchcase(name, asked)]
@@ -169,25 +260,33 @@ _PREPARE = "convert it, leave it out, or let the party prepare its table: prepar
 
 
 def read_numbers(
-    file: Path,
+    file: TableFile,
     columns: Sequence[str] | None = None,
     all_but: Sequence[str] = (),
     form: TextFormat = PLAIN,
     with_gaps: bool = False,
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
     """float64 [N, columns] of a CSV or Parquet file, and the columns' names; NaN for gaps, refused unless said."""
-    if form.thousands is None or file.suffix.lower() != ".csv":
+    if form.thousands is None or not _is_csv(file):
         table = _read_table(file, columns, all_but, form, pa.float64())
     else:
         table = _ungroup(file, form, _read_table(file, columns, all_but, form, pa.string(), GAPS))
-    for name in table.column_names:
-        kind = table.schema.field(name).type
+    return stack_numbers(Cells(table, file, form=form), with_gaps), tuple(table.column_names)
+
+
+def stack_numbers(cells: Cells, with_gaps: bool) -> NDArray[Any]:
+    """float64 [N, columns] of columns of numbers; refuses others, and gaps unless said."""
+    for name in cells.names:
+        kind = cells.column(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise BadColumn(f"{file}: column {name!r} holds {kind}, not numbers; {_PREPARE}")
+            raise BadColumn(f"{cells.what}: column {name!r} holds {kind}, not numbers; {_PREPARE}")
     if not with_gaps:
-        _require_cells(file, form, table)
-    columns_read = [table.column(name).cast(pa.float64()).to_numpy() for name in table.column_names]
-    return np.stack(columns_read, axis=1), tuple(table.column_names)
+        _require_cells(cells)
+    return np.stack([cells.column(name).cast(pa.float64()).to_numpy() for name in cells.names], axis=1)
+
+
+def _is_csv(file: TableFile) -> TypeGuard[Path]:
+    return file.suffix.lower() == ".csv"
 
 
 def _ungroup(file: Path, form: TextFormat, text: Any) -> Any:
@@ -205,7 +304,7 @@ def _ungroup(file: Path, form: TextFormat, text: Any) -> Any:
 
 
 def _read_table(
-    file: Path,
+    file: TableFile,
     columns: Sequence[str] | None,
     all_but: Sequence[str],
     form: TextFormat,
@@ -214,17 +313,13 @@ def _read_table(
 ) -> Any:
     """A pyarrow table, one row at least; cells of a CSV file are of this `kind`, a Parquet file has its own types."""
     names = select_columns(file, column_names(file, form), columns, all_but)
-    if file.suffix.lower() == ".csv":
+    if _is_csv(file):
         try:
             table = parse_csv(file, form, dict.fromkeys(names, kind), gaps)
         except pa.ArrowInvalid as error:
             raise _wrong_cell(file, form, names) or BadTable(f"{file}: {error}") from None
     else:
-        with open_parquet(file) as opened:
-            try:
-                table = opened.read(columns=list(names), use_threads=False)
-            except (pa.ArrowException, OSError) as error:
-                raise BadFile(f"{file}: a damaged Parquet file: {error}") from None
+        table = open_stored(file).read(names)
     if table.num_rows == 0:
         raise BadTable(f"{file} names its columns, but has no rows")
     return table
@@ -249,15 +344,14 @@ def _wrong_cell(file: Path, form: TextFormat, names: Sequence[str]) -> BadColumn
     return BadColumn(f"{file}: line {line}, column {name!r} holds {cell!r}, not a number; {_PREPARE}")
 
 
-def _require_cells(file: Path, form: TextFormat, table: Any) -> None:
-    for name in table.column_names:
-        column = table.column(name)
+def _require_cells(cells: Cells) -> None:
+    for name in cells.names:
+        column = cells.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py()
-            where = Cells(table, file, form=form).where(row)
             raise BadColumn(
-                f"{file}: {where}, column {name!r} is empty or not a number; fill it in, drop the row at every "
-                "party, or let the party prepare its table: prepare = {}"
+                f"{cells.what}: {cells.where(row)}, column {name!r} is empty or not a number; fill it in, drop the "
+                "row at every party, or let the party prepare its table: prepare = {}"
             )
 
 
@@ -269,7 +363,7 @@ class Cells:
     """Columns of some rows, and where each of them stands."""
 
     table: Any  # pyarrow.Table
-    file: Path | None = None
+    file: TableFile | None = None
     numbers: NDArray[np.int64] | None = None  # of the rows in the file, from 0; None: all, in its order
     form: TextFormat | None = None  # how a text file writes numbers; None: they come from elsewhere
 
@@ -283,6 +377,17 @@ class Cells:
         except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
             raise BadTable(f"{type(table).__name__} is no table: {error}; give columns by name") from None
 
+    @classmethod
+    def join(cls, parts: Sequence[Cells]) -> Cells:
+        """Rows of one table, one behind the other."""
+        rows = pa.concat_tables([part.table for part in parts]).combine_chunks()
+        return replace(parts[0], table=rows, numbers=np.concatenate([part.row_numbers for part in parts]))
+
+    @property
+    def row_numbers(self) -> NDArray[np.int64]:
+        """Of the rows in the file, from 0."""
+        return np.arange(len(self)) if self.numbers is None else self.numbers
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.table.column_names)
@@ -292,8 +397,7 @@ class Cells:
 
     def __getitem__(self, rows: NDArray[np.int64]) -> Cells:
         """These rows, in this order."""
-        before = np.arange(len(self)) if self.numbers is None else self.numbers
-        return Cells(self.table.take(pa.array(rows)), self.file, before[rows], self.form)
+        return Cells(self.table.take(pa.array(rows)), self.file, self.row_numbers[rows], self.form)
 
     def without(self, names: Sequence[str]) -> Cells:
         kept = [name for name in self.names if name not in names]
@@ -313,13 +417,13 @@ class Cells:
     def where(self, row: int) -> str:
         """Which row this is, as people look it up: a line of a CSV file."""
         number = row if self.numbers is None else int(self.numbers[row])
-        if self.file is not None and self.file.suffix.lower() == ".csv":
+        if self.file is not None and _is_csv(self.file):
             return f"line {find_line(self.file, number, self.form or PLAIN)}"
         return f"row {number + 1}"
 
 
 def read_cells(
-    file: Path,
+    file: TableFile,
     columns: Sequence[str] | None = None,
     all_but: Sequence[str] = (),
     form: TextFormat = PLAIN,
@@ -327,32 +431,14 @@ def read_cells(
 ) -> Cells:
     """Columns of a CSV or Parquet file; text in `gaps` counts as nothing."""
     table = _read_table(file, columns, all_but, form, pa.string(), gaps)
-    return Cells(table, file, form=form if file.suffix.lower() == ".csv" else None)
+    return Cells(table, file, form=form if _is_csv(file) else None)
 
 
-def stream_cells(file: Path, column: str, form: TextFormat, rows: int) -> Iterator[Any]:
-    """One column in pieces of so many rows, as pyarrow arrays; only an empty cell counts as nothing."""
-    if file.suffix.lower() != ".parquet":
-        cells = read_cells(file, [column], form=form, gaps=("",)).column(column)
-        yield from (cells.slice(start, rows) for start in range(0, len(cells), rows))
-        return
-    names = select_columns(file, column_names(file, form), [column], ())
-    with open_parquet(file) as opened:
-        if opened.metadata.num_rows == 0:
-            raise BadTable(f"{file} names its columns, but has no rows")
-        try:
-            for batch in opened.iter_batches(rows, columns=list(names), use_threads=False):
-                yield batch.column(0)
-        except (pa.ArrowException, OSError) as error:
-            raise BadFile(f"{file}: a damaged Parquet file: {error}") from None
-
-
-def column_names(file: Path, form: TextFormat = PLAIN) -> tuple[str, ...]:
+def column_names(file: TableFile, form: TextFormat = PLAIN) -> tuple[str, ...]:
     """What a table calls its columns."""
-    if file.suffix.lower() == ".csv":
+    if _is_csv(file):
         return tuple(read_header(file, form))
-    if file.suffix.lower() != ".parquet":
+    if file.suffix.lower() != StoredTable.suffix:
         kind = file.suffix or "a file without a suffix"
         raise BadFile(f"{file}: cannot read {kind!r}; tables are .csv and .parquet")
-    with open_parquet(file) as opened:
-        return tuple(opened.schema_arrow.names)
+    return tuple(open_stored(file).schema.names)

@@ -18,9 +18,10 @@ from thinwire.engine.models.losses import cross_entropy, with_class_weights
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.protocols.context import Groups
 from thinwire.engine.protocols.evaluation import HeldOut
-from thinwire.engine.streams import RowOwners
+from thinwire.engine.streams import RowOwners, release_pages
 from thinwire.engine.streams.owners import check_index, renumber_owners
 
+_PIECE = 65_536  # rows
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -39,10 +40,14 @@ def to_float_tensor(party: str, field: str, values: Any, with_gaps: bool = False
         raise BadTensor(f"party {party!r}: {field} must have one row at least, got shape {tuple(tensor.shape)}")
     if tensor.dim() == 1:
         tensor = tensor[:, None]
-    usable = torch.isfinite(tensor) | tensor.isnan() if with_gaps else torch.isfinite(tensor)
-    if not bool(usable.all()):
-        place = torch.nonzero(~usable)[0].tolist()
-        raise NotFinite(float(tensor[tuple(place)]), place, f"party {party!r}: {field} [row, column]")
+    for start in range(0, len(tensor), _PIECE):
+        piece = tensor[start : start + _PIECE]
+        usable = torch.isfinite(piece) | piece.isnan() if with_gaps else torch.isfinite(piece)
+        if not bool(usable.all()):
+            row, *place = torch.nonzero(~usable)[0].tolist()
+            place = [start + row, *place]
+            raise NotFinite(float(tensor[tuple(place)]), place, f"party {party!r}: {field} [row, column]")
+        release_pages(tensor)
     return tensor
 
 

@@ -17,7 +17,16 @@ from thinwire.engine.compress import Symbols
 from thinwire.engine.compress.randomness import Randomness
 from thinwire.engine.compress.symbols import Sparse, Zeros
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.streams import Flow, RoundSeeds, RowOwners, Rows, Storage, Stream, StreamSpec
+from thinwire.engine.streams import (
+    Flow,
+    RoundSeeds,
+    RowOwners,
+    Rows,
+    Storage,
+    Stream,
+    StreamSpec,
+    release_touched_pages,
+)
 from thinwire.engine.streams.surrogate import are_all
 from thinwire.engine.wire.codec import decode, encode
 from thinwire.engine.wire.entropy import Effort
@@ -109,7 +118,11 @@ class PartyContext:
 
 def select_rows(table: Tensor, rows: Rows) -> Tensor:
     """table[rows]; the table itself, not a copy, where the rows are all of them in order."""
-    return table if are_all(rows, len(table)) else table.index_select(0, rows)
+    if are_all(rows, len(table)):
+        return table
+    found = table.index_select(0, rows)
+    release_touched_pages(table, len(rows))
+    return found
 
 
 def cast_like(like: Tensor, tensor: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ from thinwire.engine.protocols.context import PartyContext, cast_like
 from thinwire.engine.protocols.sealing import EVALUATION, TEST, Sealing, sum_compressor, unseal
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import MOST_LEVEL, Pace
-from thinwire.engine.streams import RowOwners
+from thinwire.engine.streams import RowOwners, release_pages
 
 CHUNK = 8192  # rows that are embedded at a time
 _VERDICT = Struct("<BH")  # stop and best, a bit each, and the level in four; local steps a round
@@ -109,8 +109,14 @@ def begin_training(module: nn.Module) -> nn.Module:
 
 def embed_in_chunks(module: nn.Module, features: Tensor) -> Tensor:
     """The embeddings of many rows, in chunks."""
+
+    def embed(start: int) -> Tensor:
+        found: Tensor = module(features[start : start + CHUNK])
+        release_pages(features)
+        return found
+
     with evaluation_mode(module):
-        return torch.cat([module(features[start : start + CHUNK]) for start in range(0, len(features), CHUNK)])
+        return torch.cat([embed(start) for start in range(0, len(features), CHUNK)])
 
 
 def send_held_out(context: PartyContext, kind: Kind, h: Tensor | None, round: Round, sealing: Sealing | None) -> None:

@@ -4,9 +4,9 @@
 """
 
 from thinwire.engine.streams.owners import OwnedRows, RowOwners
-from thinwire.engine.streams.storage import Storage, blocks, release_pages
+from thinwire.engine.streams.storage import Storage, blocks, make_table, release_pages, release_touched_pages
 from thinwire.engine.streams.stream import Direct, ErrorFeedback, Flow, RoundSeeds, Rows, Stream, StreamSpec
 from thinwire.engine.streams.surrogate import Surrogate
 
 __all__ = ["Direct", "ErrorFeedback", "Flow", "RoundSeeds", "Rows", "Stream", "StreamSpec", "Surrogate"]
-__all__ += ["OwnedRows", "RowOwners", "Storage", "blocks", "release_pages"]
+__all__ += ["OwnedRows", "RowOwners", "Storage", "blocks", "make_table", "release_pages", "release_touched_pages"]

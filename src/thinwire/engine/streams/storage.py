@@ -49,6 +49,11 @@ class Storage:
         return self if self.folder is not None else replace(self, spills=False)
 
     @property
+    def place(self) -> Path:
+        """The folder where files lie."""
+        return self.folder or Path(tempfile.gettempdir())
+
+    @property
     def resident_bytes(self) -> int:
         """How much of a file may be in memory."""
         return max(self.memory_limit_bytes, _LEAST_RESIDENT)
@@ -61,32 +66,45 @@ class Storage:
                 "run is encrypted, and what goes to a file for lack of memory is not. Raise the limit, or name a "
                 "folder for it, on a disk that is encrypted itself: job.scratch"
             )
-        folder = self.folder or Path(tempfile.gettempdir())
         try:
-            return tempfile.TemporaryFile(dir=folder, buffering=0)
+            return tempfile.TemporaryFile(dir=self.place, buffering=0)
         except OSError as error:
-            raise BadParameter(f"Storage: no file can be made in {folder}: {error.strerror}") from error
+            raise BadParameter(f"Storage: no file can be made in {self.place}: {error.strerror}") from error
 
     def reserve(self, file: BinaryIO, start: int, size: int, what: str) -> None:
         """Takes room on the disk now: a full one would otherwise kill the process at some later write."""
         try:
             os.posix_fallocate(file.fileno(), start, size)
         except OSError as error:
-            folder = self.folder or Path(tempfile.gettempdir())
             raise BadParameter(
-                f"Storage: no room for {what} of {size} bytes in {folder}: {error.strerror}; free some, "
+                f"Storage: no room for {what} of {size} bytes in {self.place}: {error.strerror}; free some, "
                 "give another folder, or raise memory_limit_bytes"
             ) from error
+
+
+def make_table(rows: int, width: int, storage: Storage, what: str) -> Tensor:
+    """float32 [rows, width] of any values: in memory, or in a file where the limit says so."""
+    size = 4 * rows * width
+    if size <= storage.memory_limit_bytes:
+        return torch.empty(rows, width)
+    with storage.file() as file:
+        storage.reserve(file, 0, size, what)
+        return map_file(file, size).view(torch.float32).view(rows, width)
+
+
+class _MappedFile(mmap.mmap):
+    touched = 0  # bytes of pages since they were let go of
 
 
 BLOCK = 1 << 24  # bytes
 # By their first address. A tensor over one keeps it alive, and with it the file.
 _MAPS: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()
+_MOST_TOUCHED = 512 << 20  # bytes of pages that single rows have brought into memory, before they are let go of
 
 
 def map_file(file: BinaryIO, size: int) -> Tensor:
     """The file's first `size` bytes, not a copy: who changes the tensor changes the file."""
-    area = mmap.mmap(file.fileno(), size)
+    area = _MappedFile(file.fileno(), size)
     area.madvise(mmap.MADV_RANDOM)  # a batch's rows lie anywhere; their neighbours are not worth reading
     return view_bytes(area)
 
@@ -104,6 +122,17 @@ def release_pages(tensor: Tensor) -> None:
     area = _MAPS.get(tensor.untyped_storage().data_ptr())
     if area is not None:
         area.madvise(mmap.MADV_DONTNEED)  # shared with the file: what was changed stays there
+
+
+def release_touched_pages(tensor: Tensor, rows: int) -> None:
+    """The same once enough rows, each in a page of its own, were looked up since: a page costs time to bring back."""
+    area = _MAPS.get(tensor.untyped_storage().data_ptr())
+    if not isinstance(area, _MappedFile):
+        return
+    area.touched += rows * mmap.PAGESIZE
+    if area.touched > _MOST_TOUCHED:
+        release_pages(tensor)
+        area.touched = 0
 
 
 def blocks(tensor: Tensor) -> Iterator[Tensor]:

@@ -10,7 +10,7 @@ import xxhash
 from torch import Tensor
 
 from thinwire.base.errors import BadParameter, BadState
-from thinwire.engine.streams.storage import Storage, blocks, map_file, release_pages
+from thinwire.engine.streams.storage import Storage, blocks, make_table, release_pages
 
 _TOUCHED = 1 << 16  # bytes that the system maps around a single row
 _DEFAULT = Storage()
@@ -40,7 +40,7 @@ class Surrogate:
             self._table = torch.zeros(rows, width, dtype=torch.float32)
             self._at_once = rows
         else:
-            self._table = _in_a_file(rows, width, storage)
+            self._table = make_table(rows, width, storage, "a surrogate")
             # Halves: the rows that are looked up, and the same ones when they are changed.
             self._at_once = max(1, storage.resident_bytes // (_TOUCHED + 4 * width) // 2)
         self._touched = 0  # rows since memory was let go of
@@ -111,10 +111,3 @@ class Surrogate:
                 raise BadState("the saved surrogate holds NaN or infinity")
         for mine, saved in zip(blocks(self._table), blocks(table), strict=True):
             mine.copy_(saved)
-
-
-def _in_a_file(rows: int, width: int, storage: Storage) -> Tensor:
-    size = 4 * rows * width
-    with storage.file() as file:
-        storage.reserve(file, 0, size, "a surrogate")
-        return map_file(file, size).view(torch.float32).view(rows, width)

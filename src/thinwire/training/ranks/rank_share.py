@@ -25,12 +25,13 @@ from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.bottom import FrozenLearner, Learner
 from thinwire.engine.protocols.evaluation import HeldOut, begin_training
-from thinwire.job.job_loader import LabelData, PartyTables
+from thinwire.job.job_loader import LabelData
 from thinwire.job.job_snapshot import digest_pieces, digest_tables
 from thinwire.job.messages import at
 from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSource
 from thinwire.job.schema import PartySection, Source
+from thinwire.job.table_reader import PartyTables
 from thinwire.training.ranks.batch_norm import SHARED_NORMS, find_unshared_norm, share_batch_norm
 from thinwire.training.ranks.parallel_bottom import GroupBottom, RankFollower, RankModel, RowShares, ShardedBottom
 from thinwire.training.ranks.ranks import RankOrder, Ranks, join_ranks
@@ -171,7 +172,7 @@ def load_share(own: PartyView, ranks: Ranks) -> RankShare:
         raise BadInput.of(f"{section.path}.group", "is for a party in one process; start it without other ranks")
     sources = [source for source in (section.features, section.test_features) if source is not None]
     as_it_stands = section.prepare is None and own.job.split is None  # else the whole table is looked at
-    if as_it_stands and all(Path(source.file).suffix.lower() in _LARGE for source in sources):
+    if as_it_stands and all(_is_large_file(source, own.folder) for source in sources):
         with own.text.locate_errors():
             return _read(own, section, ranks)
     party = own.load_features()
@@ -199,6 +200,11 @@ def _open_group(own: PartyView, ranks: Ranks, rows: int, held_out: Mapping[HeldO
             "give a larger job.batch_size"
         )
     return RankGroup(ranks, rows, {which: len(table) for which, table in held_out.items()})
+
+
+def _is_large_file(source: Source, folder: Path) -> bool:
+    origin = source.find_origin(folder)
+    return origin.is_local_file and origin.suffix in _LARGE
 
 
 @dataclass(frozen=True)
@@ -245,7 +251,7 @@ def _read(own: PartyView, section: PartySection, ranks: Ranks) -> RankShare:
 def _open_table(own: PartyView, path: str, source: Source, every: RowSource) -> _FileTable:
     rows = every.select()
     with at(path):
-        table = LargeTable(own.folder / source.file, source.columns, source.all_but or ())
+        table = LargeTable(source.find_origin(own.folder).path, source.columns, source.all_but or ())
     rows.require_size(len(table), path)
     return _FileTable(path, table, None if rows.rows is None else torch.from_numpy(rows.rows.copy()))
 
