@@ -26,7 +26,7 @@ def test_verbs_and_exceptions_are_not(name: str) -> None:
 LIMITS = {
     "names in the import order": 14,
     "files": 350,
-    "lines": 60_000,
+    "lines": 66_000,
     "longest file": 500,
     "public class names used twice or more": 0,
     "public functions named by a participle": 0,
