@@ -73,8 +73,7 @@ def _is_documented(thing: Any) -> bool:
 def _page(module: str, names: Sequence[str], homes: dict[int, str]) -> str:
     path = "thinwire" if module == "thinwire" else f"thinwire.{module}"
     parts = [f"# {_TITLES.get(module, path)}", _introduction(module)]
-    for name in names:
-        parts += [f"::: {path}.{name}", _origin(getattr(_open(module), name)) if module == "methods" else ""]
+    parts += [f"::: {path}.{name}" for name in names]
     parts.append(_elsewhere(module, names, homes))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -85,12 +84,6 @@ def _introduction(module: str) -> str:
         return f"`import thinwire as tw`; names load on first use. Modules: {', '.join(links)}."
     lists = {"methods": "`thinwire methods` lists the same.", "compress": "`thinwire compressors` lists the same."}
     return lists.get(module, f"`import thinwire as tw`, then `tw.{module}`; back to [all names]({_link(module)}).")
-
-
-def _origin(method: Any) -> str:
-    """A method's module has the citation and the paper's lines."""
-    text = inspect.cleandoc(getattr(inspect.getmodule(method), "__doc__", None) or "")
-    return f"```text\n{text}\n```" if text else ""
 
 
 def _elsewhere(module: str, names: Sequence[str], homes: dict[int, str]) -> str:

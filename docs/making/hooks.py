@@ -21,13 +21,14 @@ _DRAWN = re.compile(r'<img alt="[^"]*" src="([\w./-]+\.svg)"\s*/?>')
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """The reference is made of the code that is there, each time."""
+    """The reference is made of the code that is there, each time; notebooks become pages."""
     sys.path.insert(0, str(_HERE))
     try:
+        from notebooks import notebook_pages
         from reference import reference_pages
     finally:
         sys.path.pop(0)
-    for path, text in reference_pages().items():
+    for path, text in (reference_pages() | notebook_pages()).items():
         files.append(File.generated(config, path, content=text))
     return files
 
