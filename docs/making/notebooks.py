@@ -48,17 +48,12 @@ def _run_cell(source: str, names: dict[str, Any], number: int) -> Iterator[dict[
     printed, value = io.StringIO(), None
     with redirect_stdout(printed):
         exec(compile(tree, f"cell {number}", "exec"), names)  # noqa: S102
-        if isinstance(last, ast.Expr) and not source.rstrip().endswith(";"):
+        if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), names)  # noqa: S307
     if printed.getvalue():
         yield {"name": "stdout", "output_type": "stream", "text": _split(printed.getvalue())}
-    if value is not None:
-        yield {
-            "data": _represent(value),
-            "execution_count": number,
-            "metadata": {},
-            "output_type": "execute_result",
-        }
+    if value is not None and not source.rstrip().endswith(";"):
+        yield {"data": _represent(value), "execution_count": number, "metadata": {}, "output_type": "execute_result"}
 
 
 def _represent(value: Any) -> dict[str, list[str]]:
@@ -96,7 +91,7 @@ def _output(output: Mapping[str, Any]) -> str:
     for kind in _RICH:
         if kind in data:
             return f'<div class="notebook-output" markdown="0">\n{"".join(data[kind])}\n</div>'
-    return f'```{{ .text .notebook-output }}\n{"".join(data.get("text/plain", output.get("text", []))).rstrip()}\n```'
+    return f"```{{ .text .notebook-output }}\n{''.join(data.get('text/plain', output.get('text', []))).rstrip()}\n```"
 
 
 def main(chosen: list[str]) -> None:

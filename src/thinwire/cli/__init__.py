@@ -107,7 +107,8 @@ def _find_version(package: str) -> str:
 @app.callback()
 def _options(
     version: Annotated[
-        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and the environment, for bug reports, and exit.")
+        bool | None,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print version and environment, and exit."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
