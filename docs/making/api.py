@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from pathlib import PurePosixPath
+from posixpath import relpath
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +16,7 @@ __all__ = ["PAGES", "documented_names", "python_pages"]
 
 # In this order: a name that several modules have is documented at the first of them.
 PAGES = {
-    "thinwire": "reference/python.md",
+    "thinwire": "reference/python/index.md",
     "methods": "reference/methods.md",
     "compress": "reference/compressors.md",
     "learners": "reference/python/learners.md",
@@ -31,6 +33,17 @@ PAGES = {
     "errors": "reference/python/errors.md",
     "types": "reference/python/types.md",
 }
+# What a newcomer meets first; the others follow by name.
+_FIRST = (
+    "Job",
+    "FeatureParty",
+    "LabelParty",
+    "train",
+    "Result",
+    "load_run",
+    "VerticalClassifier",
+    "VerticalRegressor",
+)
 _TITLES = {"thinwire": "Python", "methods": "Methods", "compress": "Compressors"}
 
 
@@ -57,11 +70,15 @@ def _names(module: ModuleType) -> Sequence[str]:
 
 
 def _new_names(module: ModuleType, seen: set[int]) -> Iterable[str]:
-    for name in sorted(_names(module), key=str.lower):
+    for name in sorted(_names(module), key=_rank):
         thing = getattr(module, name)
         if _is_documented(thing) and id(thing) not in seen:
             seen.add(id(thing))
             yield name
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (_FIRST.index(name) if name in _FIRST else len(_FIRST)), name.lower()
 
 
 def _is_documented(thing: Any) -> bool:
@@ -95,5 +112,5 @@ def _elsewhere(module: str, names: Sequence[str], homes: dict[int, str]) -> str:
 
 
 def _link(here: str, there: str = "thinwire") -> str:
-    up = "../" * (PAGES[here].count("/") - 1)
-    return up + PAGES[there].removeprefix("reference/")
+    """From one page to another, both below reference/."""
+    return relpath(PAGES[there], str(PurePosixPath(PAGES[here]).parent))

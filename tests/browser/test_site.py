@@ -15,7 +15,7 @@ from documents.pages import ROOT
 
 pytestmark = pytest.mark.browser
 
-PAGES = {"start": "index", "tutorial": "tutorial", "reference": "reference/python", "gallery": "gallery"}
+PAGES = {"start": "index", "tutorial": "tutorial", "reference": "reference/python/index", "gallery": "gallery"}
 DESKTOP, PHONE = (1280, 900), (390, 844)
 LARGEST = 300_000  # bytes of a picture in the documents
 
@@ -45,6 +45,7 @@ def test_pages_fit_and_ask_nobody_else(
         browser.open(f"{site}/{page}.html")
         assert browser.script("document.body.dataset.mdColorScheme") == ("slate" if dark else "default")
         assert browser.script("document.documentElement.scrollWidth <= innerWidth"), f"{page} sticks out"
+        browser.until("document.getAnimations().every(one => one.playState !== 'running')")
         path = folder / f"site-{name}{'-phone' * (size == PHONE)}{'-dark' * dark}.png"
         browser.picture(path, height=size[1])
         assert 5_000 < path.stat().st_size < LARGEST

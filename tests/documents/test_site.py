@@ -71,7 +71,7 @@ def test_the_reference_is_of_the_code(site: Path) -> None:
     assert 'id="train"' in commands
     assert "--resume" in commands
     assert 'id="thinwire.compress.PoissonBinomial"' in (site / "reference" / "compressors.html").read_text()
-    assert "passes over the training rows" in (site / "reference" / "python.html").read_text()
+    assert "passes over the training rows" in (site / "reference" / "python" / "index.html").read_text()
     assert 'id="bad-column"' in (site / "reference" / "errors.html").read_text()
 
 

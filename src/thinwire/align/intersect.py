@@ -67,7 +67,7 @@ def intersect(
         BadIds: an id that is empty or occurs twice; the message names the row.
         TooLittleOverlap: fewer common rows than `min_overlap`.
 
-    Example:
+    Examples:
         >>> aligned = tw.align.intersect({"shop": ["a", "b", "c"], "bank": ["c", "a"]}, label_party="shop", workers=1)
         >>> len(aligned["bank"].rows)
         2

@@ -110,7 +110,7 @@ class Job:
         BadInput: parties whose rows, names or modules do not go together.
         BadParameter: a setting that no data could make right.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, y = torch.rand(64, 4), torch.randint(0, 2, (64,))
         >>> job = tw.Job(

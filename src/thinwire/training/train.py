@@ -77,7 +77,7 @@ def train(
         IncompatibleRecipe: parts of the recipe that do not go together; the message says what to use instead.
         Diverged: the loss is no finite number any more.
 
-    Example:
+    Examples:
         >>> import torch
         >>> bank = tw.FeatureParty("bank", features=torch.rand(32, 3), bottom=torch.nn.Linear(3, 2))
         >>> shop = tw.LabelParty("shop", labels=torch.arange(32) % 2, top=torch.nn.Linear(2, 2))

@@ -36,7 +36,7 @@ class Link:
     Raises:
         BadParameter: a rate is not positive, a time negative, or a party's link has parties of its own.
 
-    Example:
+    Examples:
         >>> tw.Link(bandwidth_mbit=100, latency_ms=10, parties={"bank": tw.Link(bandwidth_mbit=10)}).latency_ms
         10
     """

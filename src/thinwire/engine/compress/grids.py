@@ -106,7 +106,7 @@ class StdGrid(_Stepped):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> len(tw.wire.encode(tw.compress.StdGrid(1.0).compress(x, rng))) < 4 * x.numel()
@@ -226,7 +226,7 @@ class RowScale(Compressor):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> len(tw.wire.encode(tw.compress.RowScale(4).compress(x, rng))) < 4 * x.numel()

@@ -63,7 +63,7 @@ class Uniform(Compressor):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> len(tw.wire.encode(tw.compress.Uniform(4).compress(x, rng))) < 4 * x.numel()
@@ -179,7 +179,7 @@ class QSGD(Compressor):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> len(tw.wire.encode(tw.compress.QSGD(bits=4).compress(x, rng))) < 4 * x.numel()
@@ -291,7 +291,7 @@ class HexLattice(Compressor):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> len(tw.wire.encode(tw.compress.HexLattice(4).compress(x, rng))) < 4 * x.numel()
@@ -417,7 +417,7 @@ class PoissonBinomial(Compressor):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> len(tw.wire.encode(tw.compress.PoissonBinomial(16, 0.2).compress(x, rng))) < 4 * x.numel()

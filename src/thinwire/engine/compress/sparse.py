@@ -74,7 +74,7 @@ class Cast(Compressor):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> len(tw.wire.encode(tw.compress.Cast().compress(x, rng))) < 4 * x.numel()
@@ -138,7 +138,7 @@ class TopK(Compressor):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> len(tw.wire.encode(tw.compress.TopK(0.1).compress(x, rng))) < 4 * x.numel()
@@ -311,7 +311,7 @@ class RandK(Compressor):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> len(tw.wire.encode(tw.compress.RandK(0.1).compress(x, rng))) < 4 * x.numel()

@@ -47,7 +47,7 @@ class Then(_TwoParts):
     Raises:
         IncompatibleRecipe: a first part that selects nothing, or a second that selects again.
 
-    Example:
+    Examples:
         >>> import torch
         >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
         >>> few = tw.compress.Then(tw.compress.TopK(0.2), tw.compress.Uniform(4))

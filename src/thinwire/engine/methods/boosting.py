@@ -25,7 +25,7 @@ def boosting(down_step: float = 0.5, levels: int = 64) -> Recipe:
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> tw.methods.boosting().name
         'boosting'
     """

@@ -43,7 +43,7 @@ def celu(
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> tw.methods.celu(capacity=5, reuse=3).name
         'celu'
     """

@@ -31,7 +31,7 @@ def cvfl(
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> tw.methods.cvfl(tw.compress.Uniform(4), labels="private").name
         'cvfl'
     """

@@ -50,7 +50,7 @@ def efvfl(
         BadParameter: a setting is out of its range; the message names it and the range.
         IncompatibleRecipe: a compressor under which the error would grow.
 
-    Example:
+    Examples:
         >>> tw.methods.efvfl(tw.compress.TopK(0.1), labels="private").name
         'efvfl'
     """

@@ -21,7 +21,7 @@ def fedbcd(local_steps: int) -> Recipe:
     Args:
         local_steps: updates on each batch, the exchange's own included.
 
-    Example:
+    Examples:
         >>> tw.methods.fedbcd(local_steps=5).name
         'fedbcd'
     """

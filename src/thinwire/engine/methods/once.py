@@ -38,7 +38,7 @@ def once(
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> tw.methods.once(passes=50).name
         'once'
     """

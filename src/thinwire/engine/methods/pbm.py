@@ -27,7 +27,7 @@ def pbm(trials: int, beta: float, bound: float = 1.0) -> Recipe:
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> tw.methods.pbm(trials=16, beta=0.2).name
         'pbm'
     """

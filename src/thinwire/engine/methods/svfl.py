@@ -22,7 +22,7 @@ def svfl() -> Recipe:
     Returns:
         The baseline: 32-bit floats both ways, one exchange and one step a batch.
 
-    Example:
+    Examples:
         >>> tw.methods.svfl().name
         'svfl'
     """

@@ -66,7 +66,7 @@ def thin(
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> tw.methods.thin(up_step=1.0, reuse=4).name
         'thin'
     """

@@ -65,7 +65,7 @@ class BoostedTrees(nn.Module):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> tw.learners.BoostedTrees(leaves=8, shrinkage=0.1).width
         1
     """

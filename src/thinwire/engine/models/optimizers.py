@@ -193,7 +193,7 @@ class SGD(OptimizerSpec):
         nesterov: look ahead by the momentum.
         averaging: evaluate and deliver an average of the weights.
 
-    Example:
+    Examples:
         >>> tw.SGD(lr=0.1, momentum=0.9).momentum
         0.9
     """
@@ -227,7 +227,7 @@ class Adam(OptimizerSpec):
         weight_decay: L2 penalty.
         averaging: evaluate and deliver an average of the weights.
 
-    Example:
+    Examples:
         >>> tw.Adam(lr=0.003, weight_decay=0.001).betas
         (0.9, 0.999)
     """
@@ -262,7 +262,7 @@ class AdaGrad(OptimizerSpec):
         eps: added to the root of the sum.
         averaging: evaluate and deliver an average of the weights.
 
-    Example:
+    Examples:
         >>> tw.AdaGrad(lr=0.02).initial_accumulator
         0.1
     """

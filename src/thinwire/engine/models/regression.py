@@ -78,7 +78,7 @@ class Linear(nn.Module):
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> tw.learners.Linear(4, l2=1.0).coefficients.shape
         torch.Size([4])
     """

@@ -238,7 +238,7 @@ class FeatureParty:
         BadInput: a name or a model that cannot be one, or features that are no numbers (`BadColumn`), not finite
             (`NotFinite`) or of the wrong shape (`BadTensor`); the message names party, row and column.
 
-    Example:
+    Examples:
         >>> import torch
         >>> tw.FeatureParty("bank", features=torch.rand(8, 3), bottom=torch.nn.Linear(3, 2)).features.shape
         torch.Size([8, 3])
@@ -332,7 +332,7 @@ class LabelParty:
     Raises:
         BadInput: `features` without `bottom`, or labels that cannot be some (`BadLabels`).
 
-    Example:
+    Examples:
         >>> import torch
         >>> tw.LabelParty("shop", labels=[0, 1, 1], top=torch.nn.Linear(2, 2)).labels
         tensor([0, 1, 1])

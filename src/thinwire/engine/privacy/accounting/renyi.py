@@ -199,7 +199,7 @@ def poisson_binomial_epsilon(
     Raises:
         BadParameter: a setting is out of its range; the message names it and the range.
 
-    Example:
+    Examples:
         >>> round(tw.privacy.poisson_binomial_epsilon(16, 0.1, 16, 3, 10, 1e-5), 1) > 1
         True
     """
