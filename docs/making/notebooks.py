@@ -10,6 +10,7 @@ import ast
 import io
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -79,7 +80,7 @@ def _page(path: Path) -> str:
 def _cell_parts(cell: Mapping[str, Any]) -> Iterator[str]:
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
-        yield source
+        yield re.sub(r"\]\((\w+)\.ipynb\)", r"](\1.md)", source)  # other notebooks are pages too
         return
     yield f"```python\n{source}\n```"
     for output in cell["outputs"]:

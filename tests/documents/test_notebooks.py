@@ -73,7 +73,7 @@ def test_a_notebook_holds_the_outputs_of_one_whole_run(name: str) -> None:
     notebook = read_notebook(FOLDER / f"{name}.ipynb")
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
-    assert sum(bool(cell["outputs"]) for cell in code) >= 3
+    assert any(cell["outputs"] for cell in code)
     assert not [cell for cell in code for output in cell["outputs"] if output["output_type"] == "error"]
 
 
