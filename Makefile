@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # One more than there are cores: tests wait for the processes that they start.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
 
-.PHONY: install test check demo bench coverage docs dist screenshots test-browser test-link test-data test-dist test-faults test-long test-sources soak clean
+.PHONY: install test check demo bench coverage docs notebooks dist screenshots test-browser test-link test-data test-dist test-faults test-long test-sources soak clean
 
 install: $(READY)
 
@@ -48,7 +48,11 @@ test-sources: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/making/pictures.py
 	$(BIN)/thinwire schema --out docs/schema/job-1.json
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Runs the notebooks and keeps their outputs in them.
+notebooks: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python docs/making/notebooks.py
 
 # dist/: a wheel and a source archive, built with what is installed here.
 dist: $(READY)

@@ -19,25 +19,28 @@ _OUTSIDE = {
 }
 _DRAWN = re.compile(r'<img alt="[^"]*" src="([\w./-]+\.svg)"\s*/?>')
 
+_NOTEBOOK = re.compile(r"\]\(((?:[\w.]+/)*notebooks/\w+)\.ipynb\)")
+
 
 def on_files(files: Files, config: Any) -> Files:
-    """The reference is made of the code that is there, each time."""
+    """The reference is made of the code that is there, each time; notebooks become pages."""
     sys.path.insert(0, str(_HERE))
     try:
+        from notebooks import notebook_pages
         from reference import reference_pages
     finally:
         sys.path.pop(0)
-    for path, text in reference_pages().items():
+    for path, text in (reference_pages() | notebook_pages()).items():
         files.append(File.generated(config, path, content=text))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """What lies outside docs/ has a page of its own here."""
+    """What lies outside docs/ has a page of its own here, and so have notebooks."""
     up = "../" * page.file.src_uri.count("/")
     for outside, inside in _OUTSIDE.items():
         markdown = markdown.replace(f"]({up}../{outside})", f"]({up}{inside})")
-    return markdown
+    return _NOTEBOOK.sub(r"](\1.md)", markdown)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:

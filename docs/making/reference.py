@@ -1,20 +1,17 @@
-"""The reference pages, from the code itself: commands, methods, compressors, job-file keys, errors, Python."""
+"""The reference pages, from the code itself: commands, job-file keys, errors; `api.py` makes those of Python."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from api import python_pages
 from typer.main import get_command
 
-import thinwire
 from thinwire.cli import app
 from thinwire.cli.explain import read_explanations
-from thinwire.engine.compress import COMPRESSORS
-from thinwire.engine.methods import METHODS
 from thinwire.job.schema import SCHEMA_VERSION, job_schema
 
 __all__ = ["reference_pages"]
@@ -26,11 +23,9 @@ def reference_pages() -> dict[str, str]:
     """Every page's path below docs/, and its text."""
     return {
         "reference/commands.md": _commands(),
-        "reference/methods.md": _callables("Methods", METHODS.values(), "`thinwire methods` lists the same."),
-        "reference/compressors.md": _callables("Compressors", COMPRESSORS, "`thinwire compressors` lists the same."),
         "reference/job_file.md": _job_file(),
         "reference/errors.md": _errors(),
-        "reference/python.md": _python(),
+        **python_pages(),
         "reference/wire_format.md": (_ROOT / "src/thinwire/engine/wire/FORMAT.md").read_text(),
         "reference/align_format.md": (_ROOT / "src/thinwire/align/FORMAT.md").read_text(),
         **{f"reference/example_{name}.md": _example(name) for name in ("digits", "three_organisations")},
@@ -65,16 +60,6 @@ def _parameter(parameter: Any) -> tuple[str, str, str]:
 
 def _metavar(parameter: Any) -> str:
     return str(parameter.metavar or "VALUE")
-
-
-def _callables(title: str, things: Iterable[Callable[..., Any]], more: str) -> str:
-    parts = [f"# {title}", more]
-    for thing in things:
-        parts += [f"## {thing.__name__}", f"`{thing.__name__}{_signature(thing)}`", _docstring(thing)]
-        module = inspect.getmodule(thing)
-        if inspect.isfunction(thing) and module is not None and module.__doc__:
-            parts.append(_preserved(module.__doc__))
-    return "\n\n".join(parts)
 
 
 def _job_file() -> str:
@@ -125,44 +110,6 @@ def _errors() -> str:
         parts += [f"## {code}", one["means"], "Usual causes:", _list(one["causes"])]
         parts += ["What to do:", _list(one["ways_out"])]
     return "\n\n".join(parts)
-
-
-def _python() -> str:
-    parts = ["# Python", "`import thinwire as tw`; names load on first use.", "## thinwire"]
-    modules: list[ModuleType] = []
-    for name in sorted(thinwire.__all__):
-        thing = getattr(thinwire, name)
-        if inspect.ismodule(thing):
-            modules.append(thing)
-        elif callable(thing):
-            parts += _entry(f"tw.{name}", thing)
-    for module in modules:
-        short = module.__name__.removeprefix("thinwire.")
-        parts += [f"## {short}", _preserved(module.__doc__ or "")]
-        for name in getattr(module, "__all__", ()):
-            thing = getattr(module, name)
-            if callable(thing) and not inspect.ismodule(thing):
-                parts += _entry(f"{short}.{name}", thing)
-    return "\n\n".join(parts)
-
-
-def _entry(name: str, thing: Callable[..., Any]) -> list[str]:
-    return [f"### {name}", f"`{name}{_signature(thing)}`", _docstring(thing)]
-
-
-def _signature(thing: Callable[..., Any]) -> str:
-    if inspect.isclass(thing) and issubclass(thing, BaseException):
-        return ""
-    try:
-        said = str(inspect.signature(thing))
-    except (ValueError, TypeError):
-        return "(...)"
-    return said.replace("'", "").replace("`", "").replace("<factory>", "...")
-
-
-def _docstring(thing: Callable[..., Any]) -> str:
-    own = thing.__doc__ or ""
-    return "" if own.startswith(f"{getattr(thing, '__name__', '')}(") else _docstring_text(inspect.cleandoc(own))
 
 
 def _docstring_text(said: str) -> str:

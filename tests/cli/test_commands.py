@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import platform
 import subprocess
 from collections.abc import Callable
+from importlib import metadata
 
 import pytest
 
@@ -19,7 +21,11 @@ def test_help_and_version() -> None:
     assert shown.returncode == 0
     for command in ("demo", "train", "check", "compare", "methods", "compressors"):
         assert command in shown.stdout
-    assert run("--version").stdout == f"thinwire {__version__}\n"
+    version, python, machine, packages = run("--version").stdout.splitlines()
+    assert version == f"thinwire {__version__}"
+    assert python.startswith(f"Python {platform.python_version()}")
+    assert platform.machine() in machine
+    assert f"torch {metadata.version('torch')}" in packages
 
 
 def test_compressors_lists_every_one(here: Here) -> None:

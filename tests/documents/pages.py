@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 __all__ = ["ROOT", "Block", "blocks", "named_commands", "pages", "prose"]
 
@@ -12,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 _PIECE = re.compile(
     r"^<!--\s*setup\s*\n(?P<setup>.*?)^-->[ ]*$"
-    r"|^<!--\s*not run:\s*(?P<reason>[^\n]*?)\s*-->[ ]*$"
-    r"|^```(?P<language>\w*)[ ]*\n(?P<text>.*?)^```[ ]*$",
+    r"|^[ ]*<!--\s*not run:\s*(?P<reason>[^\n]*?)\s*-->[ ]*$"
+    r"|^(?P<indent>[ ]*)```(?P<language>\w*)[ ]*\n(?P<text>.*?)^(?P=indent)```[ ]*$",
     re.DOTALL | re.MULTILINE,
 )
 _SHELL = {"bash", "console", "sh"}
@@ -57,7 +58,8 @@ def blocks(page: Path) -> list[Block]:
         if piece["setup"] is not None:
             found.append(Block(name, line, "shell", piece["setup"], hidden=True))
         else:
-            found.append(Block(name, line, _kind(piece["language"], piece["text"]), piece["text"], reason))
+            inside = dedent(piece["text"])  # a tab's blocks are indented
+            found.append(Block(name, line, _kind(piece["language"], inside), inside, reason))
         reason = None
     return found
 

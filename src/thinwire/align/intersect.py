@@ -48,6 +48,28 @@ def intersect(
     Sets over a million ids are matched in buckets on disk, in temporary folders unless a party has a workspace.
 
     `on_progress` is told what the label party has done; `workers` is for the default backend.
+
+    Args:
+        ids_by_party: every party's ids, in the order of its rows.
+        label_party: one of them.
+        min_overlap: fewest common rows: a whole number, or a fraction of each party's rows.
+        workers: processes of the default backend.
+        backend: of the elliptic curve's arithmetic.
+        on_progress: called with the ids done and in all.
+        groups: owners of the label party's rows, in the words of a party's ids.
+
+    Returns:
+        For every party the rows of its own table, in the common order.
+
+    Raises:
+        BadParameter: fewer than two parties, or a label party that is none of them.
+        BadIds: an id that is empty or occurs twice; the message names the row.
+        TooLittleOverlap: fewer common rows than `min_overlap`.
+
+    Examples:
+        >>> aligned = tw.align.intersect({"shop": ["a", "b", "c"], "bank": ["c", "a"]}, label_party="shop", workers=1)
+        >>> len(aligned["bank"].rows)
+        2
     """
     if label_party not in ids_by_party:
         raise BadParameter(f"label_party {label_party!r} is not among the parties, {', '.join(ids_by_party)}")

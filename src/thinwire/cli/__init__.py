@@ -6,7 +6,9 @@ Importing it must not import torch. May import every floor.
 from __future__ import annotations
 
 import os
+import platform
 import sys
+from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -82,16 +84,32 @@ for moved in _MOVED:
     app.command(moved, hidden=True, context_settings=anything)(_tell_where)
 
 
+_STATED = ("torch", "numpy", "pyarrow", "grpcio", "lightgbm", "scikit-learn", "constriction")
+
+
 def _version(asked: bool) -> None:
+    """The version, and below it what a bug report needs."""
     if asked:
         typer.echo(f"thinwire {__version__}")
+        typer.echo(f"Python {platform.python_version()} ({platform.python_implementation()})")
+        typer.echo(f"{platform.platform()}, {os.cpu_count()} CPUs")
+        typer.echo(", ".join(f"{name} {_find_version(name)}" for name in _STATED))
         raise typer.Exit
+
+
+def _find_version(package: str) -> str:
+    """Read from its metadata: importing torch takes seconds."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool | None, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool | None,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print version and environment, and exit."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -72,6 +72,54 @@ class Job:
     """Everything a run needs. `train` uses exactly the modules it is given, with the weights they have.
 
     The fields from `batch_size` to `budget` are those of `RunSettings`, which says what each means.
+
+    Args:
+        parties: the feature parties, in the order in which their embeddings are fused.
+        label_party: the one with the labels.
+        recipe: the method, as `tw.methods` gives it.
+        optimizer: of all parties that have none of their own.
+        batch_size: rows of a round; None takes all.
+        batches: "derived" by every party from the seed, or "announced" by the label party.
+        epochs: passes over the training rows; need not be whole.
+        seed: of batches, dither and dropout; never of privacy noise.
+        eval_every: rounds between evaluations; one evaluation an epoch unless given.
+        metrics: such as "accuracy", "auc", "f1"; the first one steers.
+        link: a virtual clock for messages; None for no clock.
+        target: metric and value at which to stop, on validation rows where there are any.
+        stop: False goes on after the target.
+        patience: evaluations without a better validation score before the run stops.
+        deliver: the "best" model on validation rows, or the "last".
+        byte_budget: stop at the first evaluation at or past so many bytes.
+        link_seconds_budget: the same for the link's clock.
+        diagnostics: gradient norm, distortion and training scores at every evaluation.
+        baselines: train plain models on the joined table too, at the end.
+        importance: of parties, and of columns that are at hand, at the end.
+        column_importance: of feature parties' columns, by an exchange at the end.
+        effort: "small" bodies, or "fast" ones.
+        device: of all models, such as "cpu" or "cuda".
+        storage: where surrogates live.
+        encryption_key: a key file; run folders are encrypted with it.
+        pretraining: of networks, each on its party's own rows, before the first round.
+        training: of bottom models: on raw rows, frozen, or with differential privacy.
+        budget: of privacy; no round begins that would exceed it.
+        memories: optimisers' states from an earlier run.
+        begun_from: what `start_from` took over, for the record.
+        noise_secret: for tests; repeatable noise protects nobody.
+
+    Raises:
+        BadInput: parties whose rows, names or modules do not go together.
+        BadParameter: a setting that no data could make right.
+
+    Examples:
+        >>> import torch
+        >>> x, y = torch.rand(64, 4), torch.randint(0, 2, (64,))
+        >>> job = tw.Job(
+        ...     parties=[tw.FeatureParty("bank", features=x, bottom=torch.nn.Linear(4, 2))],
+        ...     label_party=tw.LabelParty("shop", labels=y, top=torch.nn.Linear(2, 2)),
+        ...     recipe=tw.methods.svfl(), epochs=1, batch_size=32,
+        ... )
+        >>> tw.train(job, callbacks=[]).summary()["rounds"]
+        2
     """
 
     parties: Sequence[FeatureParty]

@@ -79,6 +79,19 @@ def load_run(
     their weights are replaced by the run's. Left out, they are built as the job file in the folder says, classes
     of one's own from `code` alone, never from the folder. A run under a secure sum that has no job file needs its
     `job`.
+
+    Args:
+        folder: of a finished run of `tw.train` or `thinwire train`.
+        modules: bottom models by party, and the top model under "top".
+        job: the job that was trained, where the folder has no job file.
+        code: where classes of one's own may come from.
+        weights: "delivered" or "last".
+
+    Returns:
+        The run's models together; `predict` takes features by party.
+
+    Raises:
+        BadInput: no folder of a run, one party's folder alone, or modules of other shapes.
     """
     path = Path(folder)
     if not path.is_dir():

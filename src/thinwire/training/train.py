@@ -61,6 +61,29 @@ def train(
     the beginning and the end too.
     `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
     `resume=True` goes on from the last evaluation that was saved, bit for bit. Ctrl-C ends after the present round.
+
+    Args:
+        job: what to train.
+        callbacks: called with each evaluation; None shows a progress bar, [] nothing.
+        out: folder of the run; nothing is kept without one.
+        resume: go on from the last evaluation that was saved in `out`.
+        on_round: called with the number of rounds done.
+
+    Returns:
+        History, bytes and models; the weights are those of the best evaluation on validation rows, or the last.
+
+    Raises:
+        BadInput: `resume` without `out`, or a folder that holds another job.
+        IncompatibleRecipe: parts of the recipe that do not go together; the message says what to use instead.
+        Diverged: the loss is no finite number any more.
+
+    Examples:
+        >>> import torch
+        >>> bank = tw.FeatureParty("bank", features=torch.rand(32, 3), bottom=torch.nn.Linear(3, 2))
+        >>> shop = tw.LabelParty("shop", labels=torch.arange(32) % 2, top=torch.nn.Linear(2, 2))
+        >>> result = tw.train(tw.Job([bank], shop, tw.methods.thin(), epochs=1), callbacks=[])
+        >>> result.bytes.total > 0
+        True
     """
     _require_time(job)
     looking = _follow_by_line(job) if callbacks is None else callbacks

@@ -24,6 +24,21 @@ class Link:
     Latency is one way: a round trip of 20 ms is `latency_ms=10`. The downlink equals the uplink unless
     given. `compute_ms` is what one update step costs; None charges the time that programs really ran.
     `parties` holds whole links for single feature parties; only a missing `compute_ms` comes from here.
+
+    Args:
+        bandwidth_mbit: of the uplink, in Mbit/s.
+        latency_ms: of the uplink, one way, in milliseconds.
+        down_bandwidth_mbit: of the downlink; the uplink's unless given.
+        down_latency_ms: of the downlink; the uplink's unless given.
+        compute_ms: charged for each update step; None charges the time that was really taken.
+        parties: links of single feature parties, by name.
+
+    Raises:
+        BadParameter: a rate is not positive, a time negative, or a party's link has parties of its own.
+
+    Examples:
+        >>> tw.Link(bandwidth_mbit=100, latency_ms=10, parties={"bank": tw.Link(bandwidth_mbit=10)}).latency_ms
+        10
     """
 
     bandwidth_mbit: float = inf

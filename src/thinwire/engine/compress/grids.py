@@ -95,6 +95,22 @@ class StdGrid(_Stepped):
 
     Random rounding is noise on top of a mini-batch's own, as if the batch had fewer rows. With `least_rows` the step
     is halved, down to the finest of `Refining`, until the message is worth as many rows as that.
+
+    Args:
+        step: in units of `scale`; or a schedule of it, such as `tw.compress.Refining`.
+        stochastic: round up or down at random, so that the mean is right.
+        scale: the message's standard deviation unless given; a number, or "largest".
+        limit: largest integer; values beyond are cut off.
+        least_rows: rows that a batch must be worth after random rounding.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> import torch
+        >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
+        >>> len(tw.wire.encode(tw.compress.StdGrid(1.0).compress(x, rng))) < 4 * x.numel()
+        True
     """
 
     scale: float | str | None = None
@@ -202,6 +218,19 @@ class RowScale(Compressor):
 
     Four bytes a row for the scale. Nearest: the error is at most half a step a value, and since 0 is a
     level and the largest value is exact, a contraction of 1/width. Stochastic: unbiased, no contraction.
+
+    Args:
+        bits: of each value, from 2 to 16; or a schedule of them.
+        stochastic: round up or down at random, so that the mean is right.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> import torch
+        >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
+        >>> len(tw.wire.encode(tw.compress.RowScale(4).compress(x, rng))) < 4 * x.numel()
+        True
     """
 
     bits: int | Schedule

@@ -54,6 +54,20 @@ class Uniform(Compressor):
     With dither both ends subtract the same random shift, whose 8-byte seed travels along: the error is
     then uniform, independent of the message, and its mean square w^2 / 12 for a step
     w = range / (2^bits - 1). Without, the bins are range / 2^bits wide and a value is its bin's middle.
+
+    Args:
+        bits: of each value; or a schedule of them.
+        dither: a random shift that both ends subtract.
+        bounds: lowest and highest value, where they are known.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> import torch
+        >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
+        >>> len(tw.wire.encode(tw.compress.Uniform(4).compress(x, rng))) < 4 * x.numel()
+        True
     """
 
     bits: int | Schedule
@@ -157,6 +171,19 @@ class QSGD(Compressor):
     code has, s = 2^bits - 1: 0 to s in so many bits, the sign besides. tau = 1 + min(d / s^2, sqrt(d) / s) for a
     message of d values; contraction 1/tau on average. One norm a message, so a large message is mostly zeros,
     which the entropy coder makes small.
+
+    Args:
+        bits: as the authors' code counts them: 2^bits - 1 levels.
+        levels: as the papers count them; give one of the two.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> import torch
+        >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
+        >>> len(tw.wire.encode(tw.compress.QSGD(bits=4).compress(x, rng))) < 4 * x.numel()
+        True
     """
 
     bits: int | Schedule | None = None
@@ -256,6 +283,19 @@ class HexLattice(Compressor):
     A cell has the area V = 4^-bits of the square that the range spans; `bits` need not be whole. Every
     point reached is allowed, and the codec charges for it. With dither the mean squared error is
     0.0802 V range^2 a value, 4 % below Uniform's at the same area; the worst is 0.385 V range^2 a pair.
+
+    Args:
+        bits: of each value; need not be whole.
+        dither: a random shift that both ends subtract.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> import torch
+        >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
+        >>> len(tw.wire.encode(tw.compress.HexLattice(4).compress(x, rng))) < 4 * x.numel()
+        True
     """
 
     bits: float | Schedule
@@ -368,6 +408,20 @@ class PoissonBinomial(Compressor):
     generator is secret: pass a Keystream with a 256-bit key of the party's own. A throw compares 32
     random bits with a threshold, so each count is exactly binomial for an x rounded to a grid inside
     the bounds, and the accounting holds as it stands.
+
+    Args:
+        trials: binomial trials a value.
+        beta: bias of each trial, up to 1/4.
+        bound: values are cut off beyond it.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> import torch
+        >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
+        >>> len(tw.wire.encode(tw.compress.PoissonBinomial(16, 0.2).compress(x, rng))) < 4 * x.numel()
+        True
     """
 
     trials: int

@@ -38,7 +38,22 @@ class _TwoParts(Compressor):
 
 @dataclass(frozen=True, slots=True)
 class Then(_TwoParts):
-    """`first` (TopK or RandK) keeps some values; `second` quantises them as one message."""
+    """`first` (TopK or RandK) keeps some values; `second` quantises them as one message.
+
+    Args:
+        first: selects values.
+        second: quantises what is left.
+
+    Raises:
+        IncompatibleRecipe: a first part that selects nothing, or a second that selects again.
+
+    Examples:
+        >>> import torch
+        >>> x, rng = torch.linspace(-1, 1, 64).reshape(8, 8), torch.Generator().manual_seed(0)
+        >>> few = tw.compress.Then(tw.compress.TopK(0.2), tw.compress.Uniform(4))
+        >>> len(tw.wire.encode(few.compress(x, rng))) < 4 * x.numel()
+        True
+    """
 
     def __post_init__(self) -> None:
         _TwoParts.__post_init__(self)

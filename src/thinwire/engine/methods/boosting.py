@@ -16,7 +16,19 @@ from thinwire.engine.streams import Direct, ErrorFeedback
 
 
 def boosting(down_step: float = 0.5, levels: int = 64) -> Recipe:
-    """Trees' outputs up by leaf number, derivatives down in a few bits; private labels, full batches."""
+    """Trees' outputs up by leaf number, derivatives down in a few bits; private labels, full batches.
+
+    Args:
+        down_step: of derivatives, in standard deviations of the message.
+        levels: different outputs that a message may name exactly.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> tw.methods.boosting().name
+        'boosting'
+    """
     return Recipe(
         "boosting",
         uplink=ErrorFeedback(Codebook(levels)),

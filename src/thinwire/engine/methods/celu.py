@@ -29,7 +29,24 @@ def celu(
     overlap: bool | str = False,
     local_steps: int | None = None,
 ) -> Recipe:
-    """A workset of `capacity` exchanges, each used for `reuse` updates in all; private labels."""
+    """A workset of `capacity` exchanges, each used for `reuse` updates in all; private labels.
+
+    Args:
+        capacity: exchanges that are kept.
+        reuse: updates from each exchange, its own included.
+        xi_degrees: cached values that have turned further than this weigh nothing; None weighs all alike.
+        sampling: which exchange comes next: "round_robin", "consecutive" or "random".
+        overlap: when cached steps are taken: False after the exchange, True while the embedding travels,
+            "filling" as many as fit, "ahead" while two embeddings travel.
+        local_steps: cached steps a round; reuse - 1 unless given.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> tw.methods.celu(capacity=5, reuse=3).name
+        'celu'
+    """
     exact = Direct(Identity())
     schedule = CachedSteps(capacity, reuse, xi_degrees, sampling, parse_overlap("celu", overlap), local_steps)
     return Recipe("celu", exact, exact, exact, schedule, Labels.PRIVATE)

@@ -20,7 +20,21 @@ from thinwire.engine.streams import Direct
 def cvfl(
     compressor: Compressor, local_steps: int = 1, labels: str = "shared", top_compressor: Compressor | None = None
 ) -> Recipe:
-    """Compressed embeddings and `local_steps` on each batch; no memory of what was lost."""
+    """Compressed embeddings and `local_steps` on each batch; no memory of what was lost.
+
+    Args:
+        compressor: of embeddings, on their way up.
+        local_steps: updates on each batch.
+        labels: "shared" with all parties, or "private".
+        top_compressor: of the top model's weights, which travel where labels are shared.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> tw.methods.cvfl(tw.compress.Uniform(4), labels="private").name
+        'cvfl'
+    """
     who = parse_labels("cvfl", labels)
     return Recipe(
         "cvfl",

@@ -34,7 +34,26 @@ def efvfl(
     broadcast: str = "symbols",
     top_compressor: Compressor | None = None,
 ) -> Recipe:
-    """Sends what the surrogates still miss; what compression loses now is made good later."""
+    """Sends what the surrogates still miss; what compression loses now is made good later.
+
+    Args:
+        compressor: of what the surrogates still miss; has to be a contraction.
+        labels: "shared" with all parties, or "private".
+        local_steps: updates on each batch, where labels are shared.
+        order: "exchange_first" as the authors' code, or "update_first" as the paper.
+        warm_start: send all rows' embeddings before the first round.
+        scope: the error of the batch's "rows" travels, or that of the whole "table", computed anew.
+        broadcast: what the other parties get, where labels are shared: "symbols", or the batch's "surrogates".
+        top_compressor: of the top model's weights, where labels are shared.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+        IncompatibleRecipe: a compressor under which the error would grow.
+
+    Examples:
+        >>> tw.methods.efvfl(tw.compress.TopK(0.1), labels="private").name
+        'efvfl'
+    """
     who = parse_labels("efvfl", labels)
     return Recipe(
         "efvfl",

@@ -16,7 +16,15 @@ from thinwire.engine.streams import Direct
 
 
 def fedbcd(local_steps: int) -> Recipe:
-    """`local_steps` updates on each batch in all, with stale partner values after the first; private labels."""
+    """`local_steps` updates on each batch in all, with stale partner values after the first; private labels.
+
+    Args:
+        local_steps: updates on each batch, the exchange's own included.
+
+    Examples:
+        >>> tw.methods.fedbcd(local_steps=5).name
+        'fedbcd'
+    """
     exact = Direct(Identity())
     schedule = CachedSteps(capacity=1, reuse=local_steps, xi_degrees=None)
     return Recipe("fedbcd", exact, exact, exact, schedule, Labels.PRIVATE)

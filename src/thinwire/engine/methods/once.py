@@ -28,6 +28,19 @@ def once(
     by themselves, some of them false. `PoissonBinomial` is for sums: by secure sum the label party sees that of all
     parties' codes alone, which must mean the same everywhere and follow from no row: `RandomProjections`, all of one
     width.
+
+    Args:
+        passes: over the codes, at the label party, at most.
+        batch_rows: rows of each of its steps.
+        patience: passes without a better validation score before it stops.
+        noise: on the codes, for a privacy guarantee.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> tw.methods.once(passes=50).name
+        'once'
     """
     whole: Compressor = StdGrid(1.0, scale=1.0)
     return Recipe(

@@ -17,7 +17,20 @@ from thinwire.engine.streams import Direct
 
 
 def pbm(trials: int, beta: float, bound: float = 1.0) -> Recipe:
-    """The label party sees only a noisy sum of embeddings between -bound and bound; private labels."""
+    """The label party sees only a noisy sum of embeddings between -bound and bound; private labels.
+
+    Args:
+        trials: binomial trials a value; more are less noise.
+        beta: bias of each trial, up to 1/4; more is less noise.
+        bound: embeddings are cut off beyond it.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> tw.methods.pbm(trials=16, beta=0.2).name
+        'pbm'
+    """
     exact = Direct(Identity())
     return Recipe(
         "pbm",

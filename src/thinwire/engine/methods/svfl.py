@@ -17,6 +17,14 @@ from thinwire.engine.streams import Direct
 
 
 def svfl() -> Recipe:
-    """Embeddings up, derivatives down, one step everywhere; private labels."""
+    """Embeddings up, derivatives down, one step everywhere; private labels.
+
+    Returns:
+        The baseline: 32-bit floats both ways, one exchange and one step a batch.
+
+    Examples:
+        >>> tw.methods.svfl().name
+        'svfl'
+    """
     exact = Direct(Identity())
     return Recipe("svfl", exact, exact, exact, EveryBatch(), Labels.PRIVATE)

@@ -54,6 +54,24 @@ def thin(
 
     With `warm_passes` it begins as `once` does: embeddings of all rows go up, and the label party takes so many
     passes over them by itself before the first exchange. Pre-train the bottom models then.
+
+    Args:
+        up_step: coarsest step of embeddings, in standard deviations of the message.
+        down_step: coarsest step of derivatives.
+        capacity: exchanges that are kept, where `reuse` is above 1.
+        reuse: updates from each exchange, its own included; 1 takes no cached steps.
+        xi_degrees: as in `celu`.
+        overlap: as in `celu`.
+        finest_step: where both steps end.
+        warm_passes: passes over all rows' embeddings before the first exchange.
+        evaluation_step: of validation rows' embeddings; None sends them as `scoring` says.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> tw.methods.thin(up_step=1.0, reuse=4).name
+        'thin'
     """
     given = {"up_step": up_step, "down_step": down_step, "finest_step": finest_step}
     up_step, down_step, finest = (require_number("thin", name, value, above=0) for name, value in given.items())

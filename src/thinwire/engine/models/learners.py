@@ -47,6 +47,27 @@ class BoostedTrees(nn.Module):
     derivative g, which is right for logistic and softmax losses where outputs are summed and the top model adds a
     bias; "mean_square" of all rows' derivatives, its mean for any likelihood; or one number. The first columns,
     as many as `fields_vocab` has entries, hold codes of categories; missing values are NaN.
+
+    Args:
+        width: outputs a row; 1 and its pairs unless given.
+        pairs: further outputs for each, multiplied with other parties' under an `InteractionTop`.
+        trees: added by each exchange.
+        leaves: of a tree, at most.
+        shrinkage: how far each tree goes.
+        min_rows: of a leaf, at least.
+        l2: penalty on leaf values.
+        bins: thresholds that are tried for a column.
+        curvature: "derived", "mean_square" or a number.
+        least_curvature: where the curvature is cut off.
+        fields_vocab: number of codes of each column of categories.
+        threads: of LightGBM; the trees do not depend on it.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> tw.learners.BoostedTrees(leaves=8, shrinkage=0.1).width
+        1
     """
 
     accepts_gaps: ClassVar[bool] = True

@@ -184,7 +184,19 @@ class OptimizerSpec:
 
 @dataclass(frozen=True, slots=True)
 class SGD(OptimizerSpec):
-    """w -= lr * v, where v = momentum * v + gradient; weight decay adds weight_decay * w to the gradient."""
+    """w -= lr * v, where v = momentum * v + gradient; weight decay adds weight_decay * w to the gradient.
+
+    Args:
+        lr: learning rate, or one that changes by round, such as `tw.models.Cosine(0.1)`.
+        momentum: share of the last step that is kept.
+        weight_decay: L2 penalty.
+        nesterov: look ahead by the momentum.
+        averaging: evaluate and deliver an average of the weights.
+
+    Examples:
+        >>> tw.SGD(lr=0.1, momentum=0.9).momentum
+        0.9
+    """
 
     lr: float | StepSize
     momentum: float = 0.0
@@ -206,7 +218,19 @@ class SGD(OptimizerSpec):
 
 @dataclass(frozen=True, slots=True)
 class Adam(OptimizerSpec):
-    """Adam; weight decay adds weight_decay * w to the gradient."""
+    """Adam; weight decay adds weight_decay * w to the gradient.
+
+    Args:
+        lr: learning rate, or one that changes by round, such as `tw.models.Cosine(0.01)`.
+        betas: decay of the averages of gradients and of their squares.
+        eps: added to the root of the average square.
+        weight_decay: L2 penalty.
+        averaging: evaluate and deliver an average of the weights.
+
+    Examples:
+        >>> tw.Adam(lr=0.003, weight_decay=0.001).betas
+        (0.9, 0.999)
+    """
 
     lr: float | StepSize = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
@@ -229,7 +253,19 @@ class Adam(OptimizerSpec):
 
 @dataclass(frozen=True, slots=True)
 class AdaGrad(OptimizerSpec):
-    """w -= lr * gradient / (sqrt(a) + eps), where a = initial_accumulator + the sum of gradient^2."""
+    """w -= lr * gradient / (sqrt(a) + eps), where a = initial_accumulator + the sum of gradient^2.
+
+    Args:
+        lr: learning rate, or one that changes by round.
+        initial_accumulator: what the sum of squared gradients starts from.
+        weight_decay: L2 penalty.
+        eps: added to the root of the sum.
+        averaging: evaluate and deliver an average of the weights.
+
+    Examples:
+        >>> tw.AdaGrad(lr=0.02).initial_accumulator
+        0.1
+    """
 
     lr: float | StepSize = 0.05
     initial_accumulator: float = 0.1

@@ -69,6 +69,18 @@ class Linear(nn.Module):
 
     `l2` adds l2 / 2 |b|^2 to the sum of the rows' losses; it is the same at all parties and in the top model.
     `inference` asks for standard errors: at the end the label party is sent the rest of the columns' directions.
+
+    Args:
+        in_features: columns of the party.
+        l2: ridge penalty.
+        inference: standard errors and p-values too.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> tw.learners.Linear(4, l2=1.0).coefficients.shape
+        torch.Size([4])
     """
 
     def __init__(self, in_features: int, *, l2: float = 0.0, inference: bool = False) -> None:

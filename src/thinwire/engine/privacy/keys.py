@@ -200,6 +200,7 @@ class InProcessIdentity:
 
 
 def in_process_identities(parties: tuple[PartyName, ...]) -> dict[PartyName, InProcessIdentity]:
+    """Fresh signing keys for parties that are all in this process; each knows the others' public keys."""
     keys = {party: Ed25519PrivateKey.generate() for party in parties}
     known = {party: key.public_key() for party, key in keys.items()}
     return {party: InProcessIdentity(key, known) for party, key in keys.items()}

@@ -225,6 +225,28 @@ class FeatureParty:
     With `group`, features have one row for each owner of rows (a user of ratings), and `group` says for every row of
     the run which of them it belongs to. Held-out rows have a group of their own, into their own features where given,
     else into `features`. Owners that no row belongs to are left out.
+
+    Args:
+        name: letters, digits, `-` and `_`; not "top".
+        features: training rows [N, ...]: a tensor, an array, a data frame or lists, all numbers.
+        bottom: a torch module or one of `tw.learners`; trained in place.
+        test_features: rows that are scored once, with the delivered model.
+        optimizer: the job's unless given.
+        preparation: where the features come from a table of any columns.
+        validation_features: rows that steer: early stopping, the best model, targets.
+        unaligned_features: rows that the other parties lack; encoders and pre-training learn from them too.
+        group: each row's owner, as a row of `features`.
+        validation_group: the same for validation rows.
+        test_group: the same for test rows.
+
+    Raises:
+        BadInput: a name or a model that cannot be one, or features that are no numbers (`BadColumn`), not finite
+            (`NotFinite`) or of the wrong shape (`BadTensor`); the message names party, row and column.
+
+    Examples:
+        >>> import torch
+        >>> tw.FeatureParty("bank", features=torch.rand(8, 3), bottom=torch.nn.Linear(3, 2)).features.shape
+        torch.Size([8, 3])
     """
 
     name: str
@@ -292,6 +314,33 @@ class LabelParty:
 
     `sample_weight` multiplies each training row's loss, and so its derivatives: they show a row's weight to feature
     parties as they show its label.
+
+    Args:
+        name: as a feature party's.
+        labels: of the training rows [N]: class numbers from 0, or values.
+        top: a torch module from the fused embeddings to the loss's input; trained in place.
+        test_labels: of rows that are scored once, with the delivered model.
+        features: columns of its own, with `bottom`.
+        test_features: of the test rows.
+        bottom: the model of its own columns.
+        fusion: how embeddings meet: "sum", "mean" or "concat".
+        loss: from outputs and labels to one loss a row; see `tw.losses`.
+        class_weights: multiply the loss of each class.
+        optimizer: the job's unless given.
+        preparation: where the features come from a table of any columns.
+        coding: what the labels' numbers stand for.
+        validation_labels: of rows that steer: early stopping, the best model, targets.
+        validation_features: of the same rows.
+        sample_weight: of every training row [N].
+        unaligned_features: rows that the other parties lack.
+
+    Raises:
+        BadInput: `features` without `bottom`, or labels that cannot be some (`BadLabels`).
+
+    Examples:
+        >>> import torch
+        >>> tw.LabelParty("shop", labels=[0, 1, 1], top=torch.nn.Linear(2, 2)).labels
+        tensor([0, 1, 1])
     """
 
     name: str

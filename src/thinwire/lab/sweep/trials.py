@@ -172,6 +172,20 @@ def sweep(
     Called again with the same `out`, finished runs are kept, and stopped ones go on. A run that fails is a row with
     its error; the others go on. `on_done` hears of each as it ends. With `prune`, a run ends early that is worse than
     the median of the finished ones was at the same epoch (`MedianRule`); without it, such a run goes on.
+
+    Args:
+        jobs: a `Grid`, or the trials themselves.
+        out: folder of all runs.
+        workers: runs at a time.
+        executor: "processes", or "ray" with the extra of that name.
+        on_done: called with each result.
+        prune: end bad runs early.
+
+    Returns:
+        A row for each run, and means over seeds.
+
+    Raises:
+        BadInput: no run at all, or two that are the same.
     """
     trials = jobs.trials() if isinstance(jobs, Grid) else list(jobs)
     if not trials:

@@ -184,6 +184,24 @@ def poisson_binomial_epsilon(
 
     `unknown_parties` is how many parties' noise the observer does not know, the protected party's included. End
     to end it holds only if the bottom model is frozen or public, or trained privately.
+
+    Args:
+        trials: binomial trials a value.
+        beta: bias of each trial.
+        width: values of an embedding.
+        unknown_parties: parties whose noise the observer does not know.
+        epochs: releases of each row.
+        delta: of the guarantee.
+
+    Returns:
+        Epsilon of (epsilon, delta)-differential privacy for one party's values of a row.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
+    Examples:
+        >>> round(tw.privacy.poisson_binomial_epsilon(16, 0.1, 16, 3, 10, 1e-5), 1) > 1
+        True
     """
     trials, beta = require_whole("trials", trials, 1, 65535), require_beta("beta", beta)
     uses = require_whole("width", width, 1) * require_whole("epochs", epochs, 0)
