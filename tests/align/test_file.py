@@ -75,7 +75,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], Any], rows: Any = N
     ("change", "rows", "says"),
     [
         ({"format": 2}, None, "which reads format 1: format"),
-        ({"me": "mill"}, None, "names that are not those of the parties"),
+        ({"me": "mill"}, None, "names that do not match the parties"),
         ({"label_party": 5}, None, "label_party"),
         ({"parties": ["bank"]}, None, "parties"),
         ({"parties": ["bank", "bank", LABEL]}, None, "names that are not"),
@@ -144,7 +144,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         with monkeypatch.context() as patched:
             patched.setattr(f"thinwire.net.links.outgoing_log.os.{call}", full)
             with pytest.raises(
-                WriteFailed, match=r"alignment\.safetensors: .* bytes could not be written: No space left"
+                WriteFailed, match=r"could not write alignment\.safetensors: .* bytes: No space left"
             ):
                 write_alignment(path, replace(found["bank"], digest="0" * 64))
         assert os.listdir(tmp_path) == [path.name]

@@ -193,7 +193,7 @@ def test_many_workers_are_processes_and_say_so_when_they_fail() -> None:
         assert isinstance(many._executor, ProcessPoolExecutor)
     for workers in (0, -1, 2.0, True, "2", 1025):
         with (
-            pytest.raises(BadParameter, match="workers must be a whole number from 1 to 1024"),
+            pytest.raises(BadParameter, match="workers must be an integer from 1 to 1024"),
             open_worker_pool(workers),  # type: ignore[arg-type]
         ):
             pass

@@ -114,7 +114,7 @@ def test_a_party_that_is_through_is_told_to_wait_for_the_others(tmp_path: Path) 
         label.admit("bank", {**_hello(bank), "purpose": "prediction"})
     with pytest.raises(KeyError):  # there is no link yet: it was admitted
         label.admit("bank", _hello(bank))
-    with pytest.raises(NotYet, match="still aligns with the others; 'bank' has come for what follows"):
+    with pytest.raises(NotYet, match="still aligns with the others; 'bank' is already at the next step"):
         label.admit("bank", {**_hello(bank), "purpose": "prediction"})
 
 
@@ -183,7 +183,7 @@ def test_nothing_is_read_before_it_is_approved(tmp_path: Path) -> None:
     (tmp_path / "bank.npz").unlink()
     asked = run("align", str(found.job), "--name", "bank")
     assert asked.returncode == 2
-    assert "nobody has approved this for 'bank': give --yes" in asked.stderr
+    assert "nobody has approved this for 'bank'; use --yes" in asked.stderr
     assert "bank learns how many ids clinic brings, and which of its own ids all parties have" in asked.stderr
 
 
@@ -200,8 +200,8 @@ def rewritten(found: Place, name: str, ids: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda ids: [*ids[:-1], ids[0]], "1 id is there twice: row 46 has that of row 1"),
-        (lambda ids: [*ids[:-1], f" {ids[0]} "], "1 id is there twice"),
+        (lambda ids: [*ids[:-1], ids[0]], "1 id is repeated: row 46 repeats the id of row 1"),
+        (lambda ids: [*ids[:-1], f" {ids[0]} "], "1 id is repeated"),
         (lambda ids: ["", *ids[1:]], "1 row has no id: row 1"),
         (lambda ids: ["  ", *ids[1:]], "1 row has no id: row 1"),
         (lambda ids: ["x" * 2_000_000, *ids[1:]], "the id of row 1 has 2000000 bytes"),

@@ -129,8 +129,8 @@ def test_the_table(job: Path) -> None:
     ("arguments", "message"),
     [
         (["--methods", "svfl,foo"], "'foo' is not one of"),
-        (["--methods", ","], "name one method at least"),
-        (["--seeds", "0,x"], "--seeds: whole numbers"),
+        (["--methods", ","], "name at least one method"),
+        (["--seeds", "0,x"], "--seeds: integers"),
         (["--target", "accuracy"], "--target: write METRIC=VALUE"),
         (["--target", "auc=0.9"], "job.target 'auc' is not among the metrics accuracy, loss"),
         (["--methods", "pbm"], "pbm: "),

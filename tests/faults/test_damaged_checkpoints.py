@@ -179,7 +179,7 @@ def test_a_whole_folder_rolled_back_is_refused_by_the_others(stage: Stage, name:
         else:
             for other in FEATURES:
                 assert run.ended(other, 20) != 0
-                assert "was started from an older copy of its folder" in run.said(other)
+                assert "was started from an outdated copy of its folder" in run.said(other)
             run.kill(rolled)
         shutil.rmtree(folder)
         shutil.move(folder.with_suffix(".newest"), folder)

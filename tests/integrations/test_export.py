@@ -202,7 +202,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert shown.stderr == ""
     again = run_command("export", tmp_path / "run", "--to", "exported-program", "--out", tmp_path / "out")
     assert (again.returncode, again.stdout) == (2, "")
-    assert "is there already and not empty" in again.stderr
+    assert "already exists and is not empty" in again.stderr
 
 
 # One party's own part of a run over the network ------------------------------------------------------------

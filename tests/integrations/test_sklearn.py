@@ -228,7 +228,7 @@ def test_a_weight_of_0_leaves_a_row_out_and_only_ratios_count() -> None:
         (np.ones(19), r"sample_weight has shape \(19,\), expected \(20,\)"),
         (np.zeros(20), "sample_weight is zero for all rows"),
         (-np.ones(20), "sample_weight must be 0 or more"),
-        (["heavy"] * 20, "sample_weight must hold one number a row"),
+        (["heavy"] * 20, "sample_weight must hold one number per row"),
         (Y, "one class; training needs two"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_writer_that_cannot_begin_keeps_the_run_from_starting(
 ) -> None:
     wandb.is_logged_in = False
     with pytest.raises(
-        tw.errors.BadInput, match=r"wandb cannot be written to: api_key not .* to log in\. Nothing was started"
+        tw.errors.BadInput, match=r"cannot write to wandb: api_key not .* to log in\. Nothing was started"
     ):
         tw.train(small_job(), callbacks=[MLflow(), Wandb()], out=tmp_path / "run")
     assert not (tmp_path / "run" / "events.jsonl").exists()

@@ -39,7 +39,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def earlier(job: Path, *settings: str) -> tuple[Path, dict[str, Any]]:
-    """A run of the job as it is, and its last evaluation."""
+    """A run of the job unchanged, and its last evaluation."""
     out = job.parent / "earlier"
     return out, tw.train(load_job(job, settings), callbacks=[], out=out).history[-1]
 
@@ -106,7 +106,7 @@ def test_a_party_joins_and_changes_nothing_at_first_under_concat(job: Path) -> N
     later = load_job(job)
     taken = later.start_from(run)
     assert (taken.taken, taken.fresh) == (("bank", "shop", "top"), ("gym",))
-    assert "the top model's columns for 'gym' begin at 0: it changes nothing at first" in taken.notes
+    assert "the top model's columns for 'gym' start at 0, so it changes nothing at first" in taken.notes
     result = tw.train(later, callbacks=[])
     for part in ("train", "test"):
         assert result.history[0][part]["loss"] == pytest.approx(last[part]["loss"], abs=1e-6)
@@ -157,7 +157,7 @@ def test_a_party_in_another_ones_place_does_not_get_its_columns(job: Path, top: 
     job.write_text(text.replace(SHOP, THIRD.replace("width = 3", "width = 4") + "\n"))
     later = load_job(job)
     taken = later.start_from(run)
-    assert "the top model's columns for 'gym' begin at 0: it changes nothing at first" in taken.notes
+    assert "the top model's columns for 'gym' start at 0, so it changes nothing at first" in taken.notes
     assert "the top model's columns for shop are dropped" in taken.notes
     key = next(key for key, tensor in later.label_party.top.state_dict().items() if tensor.dim() == 2)
     now, before = later.label_party.top.state_dict()[key], load_file(run / "models/top.safetensors")[key]
@@ -222,11 +222,11 @@ def test_weights_that_do_not_fit_are_refused_before_any_is_changed(job: Path) ->
 
 
 def test_what_is_no_finished_run_is_refused(job: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"is no run's folder"):
+    with pytest.raises(BadInput, match=r"is not a run folder"):
         load_job(job).start_from(tmp_path / "nowhere")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun/job.toml").touch()
-    with pytest.raises(BadInput, match="has not ended: go on with it first"):
+    with pytest.raises(BadInput, match="has not finished: resume it first"):
         load_job(job).start_from(tmp_path / "begun")
     run, _ = earlier(job)
     with pytest.raises(BadInput, match=r"has nothing to take over: it holds models of bank, shop, top"):
@@ -248,7 +248,7 @@ def test_the_command_says_what_it_took(job: Path, here: Here) -> None:  # noqa: 
     assert here("train", "job.toml", "--out", "one", "--json", folder=folder).returncode == 0
     shown = here("train", "job.toml", "--from", "one", "--fresh", "shop", "--out", "two", "--json", folder=folder)
     assert shown.returncode == 0, shown.stderr
-    assert "begun from one: the weights of bank, top are taken over" in shown.stderr
+    assert "started from one: the weights of bank, top are reused" in shown.stderr
     assert "fresh: shop" in shown.stderr
     assert json.loads((folder / "two/run.json").read_text())["begun_from"]["run"] == "one"
     longer = ["--from", "one", "--out", "two", "--resume", "--set", "job.epochs=3"]
@@ -258,7 +258,7 @@ def test_the_command_says_what_it_took(job: Path, here: Here) -> None:  # noqa: 
     shown = here("train", "job.toml", "--fresh", "shop", folder=folder)
     assert (shown.returncode, "go with --from RUN" in shown.stderr) == (2, True)
     shown = here("train", "job.toml", "--from", "nowhere", folder=folder)
-    assert (shown.returncode, "is no run's folder" in shown.stderr) == (2, True)
+    assert (shown.returncode, "is not a run folder" in shown.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("optimizers", [False, True])
@@ -294,7 +294,7 @@ def test_over_the_network_every_party_takes_over_its_own(tmp_path: Path, optimiz
 def test_over_the_network_a_missing_run_is_said_before_data_is_read(tmp_path: Path) -> None:
     place = made(tmp_path, Shape({"method": "svfl"}))
     (tmp_path / "bank.npz").unlink()
-    with pytest.raises(BadInput, match="is no run's folder"):
+    with pytest.raises(BadInput, match="is not a run folder"):
         open_party_run(
             read_party_view(place.job, "bank"), place.out("bank"), Seen().audience(), InitFrom(tmp_path / "nowhere")
         )

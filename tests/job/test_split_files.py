@@ -108,12 +108,8 @@ CONFLICTS = [
     ('[label_party]\nname = "klinik"', None, "label_party.name is 'klinik' here and 'clinic' in core.toml"),
     ('[label_party]\nfusion = "mean"', 'fusion = "sum"', "label_party.fusion is 'mean' here and 'sum' in core.toml"),
     ('[[party]]\nname = "shp"', None, "party.shp: core.toml has no party of this name, it has bank, shop; did you"),
-    (
-        "[[party]]\nmodel = {}",
-        None,
-        "party: every section needs a name of its own, here and in core.toml, got 'bank'",
-    ),
-    ('[[party]]\nname = "bank"', None, "party: every section needs a name of its own"),
+    ("[[party]]\nmodel = {}", None, "party: every section needs a unique name, here and in core.toml, got 'bank'"),
+    ('[[party]]\nname = "bank"', None, "party: every section needs a unique name"),
 ]
 
 
@@ -198,7 +194,7 @@ def test_a_wrong_field_of_the_own_file_does_not_blame_the_core(folder: Path) -> 
 
 def test_what_cannot_be_included(folder: Path) -> None:
     for include, message in (
-        ('"no.toml"', "bank.toml: no.toml: there is no such job file"),
+        ('"no.toml"', "bank.toml: no.toml: the job file does not exist"),
         ('"."', "bank.toml: .: a folder, not a job file"),
         ('"bank.toml"', "bank.toml: include: a file cannot include itself"),
         ("3", 'bank.toml: include must be a path, such as "core.toml", got 3'),

@@ -86,7 +86,7 @@ def test_what_is_there_is_kept_and_said_so(certs: Certs) -> None:
     before = {file.name: file.read_bytes() for file in Path("pki").iterdir()}
     shown = certs("--party", "bank")
     assert "  bank: kept, valid until" in shown.stdout
-    assert "bank has a certificate already, which was kept; to change it: --renew bank" in shown.stdout
+    assert "bank already has a certificate, which was kept; to change it: --renew bank" in shown.stdout
     assert "each organisation gets" not in shown.stdout
     assert {file.name: file.read_bytes() for file in Path("pki").iterdir()} == before
 
@@ -151,7 +151,7 @@ def test_a_stolen_key_is_one_command(certs: Certs) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "pki holds no authority; make one certificate per party with: thinwire certs pki --party NAME"),
+        ([], "pki holds no certificate authority; create one certificate per party with: thinwire certs pki " "--party NAME"),
         (["--host", "a"], "--host goes with --party or --renew"),
         (["--party", "a b"], "party 'a b': a name has letters, digits, - and _"),
         (["--party", "ca"], "and is not 'ca'"),

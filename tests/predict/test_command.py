@@ -142,7 +142,7 @@ def test_new_ids_are_aligned_privately_first(
         words += ["--features", f"{name}={files[name]}"]
     done = here("predict", folder, "--out", "here.csv", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "bank: 1 of 20 rows have no partner and get no score (ids: 1 missing at shop)" in done.stderr
+    assert "bank: 1 of 20 rows have no match at the other parties and get no score (ids: 1 missing at shop)" in done.stderr
     there = dict(zip(ids_of(tmp_path / "network.csv"), scores(tmp_path / "network.csv"), strict=True))
     alone = dict(zip(ids_of(tmp_path / "here.csv"), scores(tmp_path / "here.csv"), strict=True))
     for one, expected in there.items():
@@ -200,7 +200,7 @@ def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_p
         ([folder, "--out", "s.csv", "--set", "job.seed=1"], "--set is for --name"),
         ([folder], "--out is missing"),
         ([place.job, "--out", "s.csv"], "give a run's folder, or --name PARTY"),
-        ([tmp_path / "nothing", "--out", "s.csv"], "is no folder of a run"),
+        ([tmp_path / "nothing", "--out", "s.csv"], "is not a run folder"),
         ([folder, "--out", "s.txt"], ".csv or .parquet"),
         ([folder, "--out", "s.csv", "--rows", "99"], "there are 16 rows"),
         ([folder, "--out", "s.csv", "--table", "tests"], "test, training or all"),
@@ -209,9 +209,9 @@ def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_p
         ([folder, "--out", "s.csv", "--features", f"bank={bad}", "--features", f"shop={bad}"], "holds NaN"),
         ([folder, "--out", "s.csv", "--features", f"bank={narrow}", "--features", f"shop={narrow}"], "shape [2]"),
         ([folder, "--name", "bnak"], "did you mean 'bank'?"),
-        ([folder, "--name", "bank"], "nobody has approved this for 'bank': give --yes"),
+        ([folder, "--name", "bank"], "nobody has approved this for 'bank'; use --yes"),
         ([folder, "--name", "bank", "--yes", "--out", "s.csv"], "are for the label party"),
-        ([place.job, "--name", "bank", "--yes"], "runs/job/bank is no folder of a run"),
+        ([place.job, "--name", "bank", "--yes"], "runs/job/bank is not a run folder"),
         ([folder, "--name", "bank", "--yes", "--features", "shop=x.npz"], "this is 'bank'"),
     ]
     for words, says in cases:

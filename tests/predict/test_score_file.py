@@ -127,7 +127,7 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     out = tmp_path / "scores.csv"
     out.write_text("mine")
     for wrong, says in (
-        (out, "is there already"),
+        (out, "already exists"),
         (tmp_path / "scores.txt", ".csv or .parquet"),
         (tmp_path / "nowhere" / "scores.csv", "there is no folder"),
     ):

@@ -163,8 +163,7 @@ def test_importance_in_words_and_bars() -> None:
     found = compared().importance
     assert found is not None
     assert describe_importance(found) == [
-        "What each party's data is worth, in accuracy: bank 0.2500 (without it 0.6000), shop -0.0100 (without it "
-        "0.8600)."
+        "Value of each party's data, in accuracy: bank 0.2500 (without it 0.6000), shop -0.0100 (without it 0.8600)."
     ]
     assert [figure.rows[0][:2] for figure in importance_figures(compared())] == [
         ("bank", "0.2000"),

@@ -343,7 +343,7 @@ def test_a_report_overwrites_a_report_and_nothing_else(tmp_path: Path) -> None:
     write_report([made_up("other")], tmp_path / "r.html")
     assert "other" in (tmp_path / "r.html").read_text()
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(BadInput, match="is there already and is no report"):
+    with pytest.raises(BadInput, match="already exists and is not a report"):
         write_report([made_up()], tmp_path / "notes.txt")
     assert (tmp_path / "notes.txt").read_text() == "mine"
     with pytest.raises(BadInput, match="cannot be written"):

@@ -125,7 +125,7 @@ def test_runs_that_may_go_on_are_left_alone_and_rules_are_needed(tmp_path: Path,
     assert (shown.returncode, "run: not finished: nothing was removed" in shown.stdout) == (0, True)
     private.set_finished(True)
     shown = here("clean", "nowhere", "--logs-days", "1", folder=tmp_path)
-    assert (shown.returncode, "is no run's folder" in shown.stderr) == (2, True)
+    assert (shown.returncode, "is not a run folder" in shown.stderr) == (2, True)
     shown = here("clean", "run", "--checkpoints-days", "0", "--json", folder=tmp_path)
     assert json.loads(shown.stdout)["runs"][0]["removed"][0]["path"] == "checkpoints"
 

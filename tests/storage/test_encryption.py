@@ -316,7 +316,7 @@ def flipped(data: bytes) -> bytes:
 @pytest.mark.parametrize("name", NEEDED_BY)
 def test_a_damaged_file_is_named_and_not_used(run: Path, name: str, damage: Callable[[bytes], bytes]) -> None:
     (run / name).write_bytes(damage((run / name).read_bytes()))
-    with pytest.raises(DamagedFile, match=f"{name} is .*; bring the run's folder back from a copy"):
+    with pytest.raises(DamagedFile, match=f"{name} is .*; restore the run folder from a backup"):
         NEEDED_BY[name](run)
 
 
@@ -379,4 +379,4 @@ def test_a_key_is_made_by_a_command(tmp_path: Path, here: Here) -> None:  # noqa
     assert (tmp_path / "run.key").stat().st_mode & 0o777 == 0o600
     shown = here("key", "run.key", folder=tmp_path)
     assert shown.returncode == 2
-    assert "is there already" in shown.stderr
+    assert "already exists" in shown.stderr

@@ -115,7 +115,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_removed(run: Path, tmp_path: P
         erase_rows(run)
     with pytest.raises(BadInput, match=rf"row {ROWS} is not one of the training rows .* 0 to {ROWS - 1}"):
         erase_rows(run, rows=[ROWS])
-    with pytest.raises(BadInput, match="is no run's folder"):
+    with pytest.raises(BadInput, match="is not a run folder"):
         erase_rows(tmp_path, rows=[1])
     lock = FolderLock(run)
     lock.acquire()
@@ -188,7 +188,7 @@ def test_the_command(run: Path, here: Here) -> None:  # noqa: F811
     found = json.loads(shown.stdout)
     assert found["rows"] == [1, 2, 7, 9, 10]
     shown = here("forget", run, "--rows", "3")
-    assert "nothing was left in it that holds single rows" in shown.stdout
+    assert "it holds no other data about single rows" in shown.stdout
     listed.write_text("\n")
     for wrong in (
         ["--rows", "x"],

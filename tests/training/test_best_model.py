@@ -167,7 +167,7 @@ def test_what_steers_needs_rows_to_steer_by() -> None:
     parties = [tw.FeatureParty(one.name, one.features, one.bottom) for one in job.parties]
     with pytest.raises(BadInput, match=r"patience needs validation rows: give \[job\] split"):
         tw.Job(parties, bare, tw.methods.svfl(), patience=3)
-    with pytest.raises(BadInput, match="has no validation rows, there are 200 validation labels"):
+    with pytest.raises(BadInput, match="has no validation rows, but there are 200 validation labels"):
         tw.Job(parties, job.label_party, tw.methods.svfl())
     for wrong in ({"patience": 0}, {"deliver": "first"}):
         with pytest.raises(BadInput, match=next(iter(wrong))):

@@ -243,7 +243,7 @@ def test_wrong_parts_of_a_job_are_named() -> None:
         tw.Job([party, party], labels, svfl())
     with pytest.raises(BadInput, match="one feature party at least"):
         tw.Job([], labels, svfl())
-    with pytest.raises(BadInput, match="5 test rows, there are no test labels"):
+    with pytest.raises(BadInput, match="5 test rows, but there are no test labels"):
         tw.Job([tw.FeatureParty("bank", x[0], bottom(0), x[0][:5])], labels, svfl())
     with pytest.raises(BadParameter, match="batch_size must be from 1 to the 360 training rows, got 400"):
         tw.Job([party], labels, svfl(), batch_size=400)
@@ -266,7 +266,7 @@ def test_wrong_parts_of_a_job_are_named() -> None:
 def test_models_that_do_not_fit_are_named() -> None:
     x, y = digits()
     labels = tw.LabelParty("shop", y, top())
-    with pytest.raises(BadInput, match="party 'bank': the bottom model does not take features of shape"):
+    with pytest.raises(BadInput, match="party 'bank': the bottom model does not accept features of shape"):
         tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Linear(5, 8))], labels, svfl()))
     with pytest.raises(BadInput, match="party 'bank': the bottom model must give"):
         tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Unflatten(1, (4, 4)))], labels, svfl()))
@@ -331,13 +331,13 @@ def test_a_frozen_bottom_model_is_not_trained() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"batch_size": 2.5}, "batch_size must be a whole number"),
-        ({"eval_every": 2.5}, "eval_every must be a whole number"),
+        ({"batch_size": 2.5}, "batch_size must be an integer"),
+        ({"eval_every": 2.5}, "eval_every must be an integer"),
         ({"eval_every": 0}, "eval_every must be 1 or more"),
-        ({"batch_size": True}, "batch_size must be a whole number"),
-        ({"seed": "a"}, "seed must be a whole number"),
+        ({"batch_size": True}, "batch_size must be an integer"),
+        ({"seed": "a"}, "seed must be an integer"),
         ({"seed": 2**70}, r"seed must be from 0 to 2\^63 - 1, got 1180591620717411303424"),
-        ({"epochs": 1e300}, r"epochs must be below \d+, since rounds have 32 bits; got 1e\+300"),
+        ({"epochs": 1e300}, r"epochs must be below \d+, because round numbers have 32 bits; got 1e\+300"),
         ({"epochs": "3"}, "epochs must be a number"),
         ({"epochs": float("inf")}, "epochs must be a number"),
         ({"device": "foo"}, "device 'foo' is not available"),
@@ -413,7 +413,7 @@ class Spoiling(nn.Module):
 def test_a_buffer_that_becomes_nan_ends_the_run_before_it_is_saved(tmp_path: Path) -> None:
     described = job(svfl(), epochs=1, eval_every=1)
     described.parties[0].bottom = Spoiling(bottom(0))
-    with pytest.raises(Diverged, match=rf"{described.names[0]}: .*mark holds NaN; use a smaller learning rate"):
+    with pytest.raises(Diverged, match=rf"{described.names[0]}: .*mark holds NaN; lower the learning rate"):
         tw.train(described, callbacks=[], out=tmp_path / "run")
     again = job(svfl(), epochs=1, eval_every=1)
     again.parties[0].bottom = Spoiling(bottom(0))

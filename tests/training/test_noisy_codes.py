@@ -66,7 +66,7 @@ def test_codes_on_the_wire_are_replaced_as_often_as_claimed(monkeypatch: pytest.
     monkeypatch.setattr(tw.compress.RandomizedResponse, "compress", StdGrid(1.0, scale=1.0).compress)
     bare = audit_messages(noisy_job(noise=noisier, rows=1800, batch_size=600))
     assert bare is not None
-    assert "the codes of bank do not lie around what its mechanism says" in bare.wrong
+    assert "the codes of bank do not have the mean of their mechanism" in bare.wrong
 
 
 def test_scoring_a_row_again_is_another_release(tmp_path: Path) -> None:

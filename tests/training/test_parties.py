@@ -73,7 +73,7 @@ def test_columns_that_are_no_numbers_are_refused_by_name(column: Any, said: str)
 def test_other_things_that_are_no_table_are_refused() -> None:
     with pytest.raises(BadTensor, match=r"sparse matrix is not supported; give its \.toarray\(\)"):
         read(csr_array(np.eye(2)))
-    with pytest.raises(BadTensor, match="is no array"):
+    with pytest.raises(BadTensor, match="is not an array"):
         read([[1, 2], [3]])
     with pytest.raises(BadColumn, match="features hold text"):
         read(np.array([["a", "b"]]))
@@ -157,7 +157,7 @@ def test_batches_and_cached_steps_take_the_weights_of_their_rows() -> None:
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        ([1.0] * 11, r"one number a row, 12 of them, got shape \[11\]"),
+        ([1.0] * 11, r"one number per row, 12 of them, got shape \[11\]"),
         (np.ones((12, 2)), r"got shape \[12, 2\]"),
         ([0.0] * 12, "not zero for all rows"),
         ([-1.0] * 12, "must be 0 or more"),
@@ -179,7 +179,7 @@ def test_weights_are_refused_where_they_would_leave_the_label_party_or_a_guarant
 
 
 def test_labels_of_one_class_are_refused_before_the_start() -> None:
-    with pytest.raises(BadLabels, match="labels: all 12 rows are of class 1; training needs two"):
+    with pytest.raises(BadLabels, match="labels: all 12 rows have class 1; training needs at least two classes"):
         tw.train(build(list(range(12)), labels=torch.ones(12, dtype=torch.long)))
 
 

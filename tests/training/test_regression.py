@@ -151,7 +151,7 @@ def test_errors_cost_nothing_where_nobody_asks() -> None:
     assert result.ledger.total(kinds={tw.types.Kind.INFERENCE}).bytes == 4 * (36 + 8)  # no, and no
     (row, *_) = result.coefficients["bank0"].rows
     assert (row.error, row.z, row.p) == (None, None, None)
-    assert result.coefficients["bank0"].note == "standard errors were not asked for (inference = true)"
+    assert result.coefficients["bank0"].note == "standard errors were not requested (inference = true)"
 
 
 def test_a_party_that_declines_keeps_its_columns_and_everybody_is_told() -> None:
@@ -167,7 +167,7 @@ def test_a_party_that_declines_keeps_its_columns_and_everybody_is_told() -> None
     ("settings", "why"),
     [
         ({"l2": 1.0}, "they belong to coefficients without a penalty"),
-        ({"epochs": 2}, "coefficients still changed in the last round; raise epochs; no standard errors"),
+        ({"epochs": 2}, "coefficients were still changing in the last round; raise epochs; no standard errors"),
         ({"loss": tw.models.with_class_weights(Losses["logistic"], [1, 2])}, "rows are weighted"),
         ({"recipe": replace(SVFL, defence=LabelDP(2.0))}, "a defence has changed the labels"),
     ],
@@ -194,7 +194,7 @@ def test_columns_that_follow_from_earlier_ones_are_left_out_and_said() -> None:
     np.testing.assert_allclose(np.delete(found, [3, 4]), wanted, atol=1e-5)
     left_out = result.coefficients["bank0"].rows[3:]
     assert [(row.coefficient, row.error) for row in left_out] == [(0.0, None)] * 2
-    assert {row.note for row in left_out} == {"left out: constant, or a combination of earlier columns"}
+    assert {row.note for row in left_out} == {"left out: constant, or a linear combination of earlier columns"}
 
 
 def test_columns_that_two_parties_share_are_not_identified_and_all_others_are() -> None:

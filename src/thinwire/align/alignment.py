@@ -79,8 +79,8 @@ class Alignment:
         """Refuses a table whose ids, or their order, are not those that were aligned."""
         if ids.digest() != self.ids_digest:
             raise BadIds(
-                f"the ids of {self.me!r} are not those that were aligned on {self.when:%Y-%m-%d %H:%M} UTC "
-                f"({self.sizes[self.me]} then, {len(ids)} now); bring that table back, or align again"
+                f"the ids of {self.me!r} differ from those that were aligned on {self.when:%Y-%m-%d %H:%M} UTC "
+                f"({self.sizes[self.me]} then, {len(ids)} now); restore that table, or align again"
             )
 
 
@@ -108,9 +108,9 @@ class _Held(BaseModel):
     def _names_are_parties(self) -> _Held:
         names = {self.me, self.label_party, *self.sizes, *(self.pairwise or ()), *self.grouped}
         if len(set(self.parties)) != len(self.parties) or not names <= set(self.parties) or self.me not in self.sizes:
-            raise ValueError("names that are not those of the parties")
+            raise ValueError("names that do not match the parties")
         if self.label_party in self.grouped or len(set(self.grouped)) != len(self.grouped):
-            raise ValueError("parties with owners of rows that cannot be")
+            raise ValueError("invalid parties with owners of rows")
         return self
 
 
@@ -133,18 +133,20 @@ def read_alignment(path: str | Path, files: Files = PLAIN) -> Alignment:
     try:
         data = files.read(path)
     except OSError as error:
-        raise BadFile(f"{path}: no alignment can be read: {error.strerror}; make it with `thinwire align`") from None
+        raise BadFile(
+            f"{path}: the alignment cannot be read: {error.strerror}; create it with `thinwire align`"
+        ) from None
     metadata = _metadata(path, data)
     digest = str(metadata.get("sha256"))
     if sha256(_resealed(data, digest, _UNSET)).hexdigest() != digest:
-        raise _damaged(path, "its checksum does not fit")
+        raise _damaged(path, "its checksum does not match")
     try:
         held = _Held.model_validate_json(str(metadata.get("alignment")))
         tensors = safetensors.load(data)
         rows = tensors.pop("rows")
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, one["loc"])) or one["msg"] for one in error.errors())
-        raise _damaged(path, f"these fields do not fit this version, which reads format 1: {fields}") from None
+        raise _damaged(path, f"these fields are not part of format 1, which this version reads: {fields}") from None
     except (SafetensorError, ValueError, TypeError, KeyError) as error:
         raise _damaged(path, f"its rows cannot be read ({error})") from None
     _check_rows(path, held, rows)
@@ -157,7 +159,7 @@ def _check_rows(path: Path, held: _Held, rows: npt.NDArray[Any]) -> None:
         raise _damaged(path, f"its rows are {rows.dtype} {rows.shape}, expected int64 of 1 to {size}")
     is_repeated = not is_grouped and len(np.unique(rows)) != len(rows)
     if rows.min() < 0 or rows.max() >= size or is_repeated:
-        raise _damaged(path, f"its rows are not different ones from 0 to {size - 1}")
+        raise _damaged(path, f"its rows are not distinct numbers from 0 to {size - 1}")
 
 
 def _read_owners(
@@ -170,7 +172,7 @@ def _read_owners(
     for name, index in tensors.items():
         fits = index.dtype == np.int64 and index.shape == rows.shape
         if not fits or not np.array_equal(index, number_by_appearance(index)[1]):
-            raise _damaged(path, f"its {name} are no numbers of its {len(rows)} rows")
+            raise _damaged(path, f"its {name} are not row numbers of its {len(rows)} rows")
     return {party: tensors[f"owners.{party}"] for party in wanted}
 
 
@@ -182,7 +184,7 @@ def _metadata(path: Path, data: bytes) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError):
         metadata = None
     if not isinstance(metadata, dict):
-        raise _damaged(path, "it is no file of `thinwire align`")
+        raise _damaged(path, "it was not written by `thinwire align`")
     return metadata
 
 
@@ -193,4 +195,4 @@ def _resealed(data: bytes, old: str, new: str) -> bytes:
 
 
 def _damaged(path: Path, what: str) -> BadInput:
-    return BadInput(f"{path}: {what}; bring it back from a copy, or align again")
+    return BadInput(f"{path}: {what}; restore it from a backup, or align again")

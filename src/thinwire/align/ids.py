@@ -73,7 +73,7 @@ class Ids:
             for count, what in (
                 (zeros, "begin with a zero"),
                 (capitals, "hold capital letters"),
-                (fractions, "end with '.0', as numbers do that were read with a fraction"),
+                (fractions, "end with '.0', as integers do that were read as floats"),
             )
             if count
         ]
@@ -83,7 +83,7 @@ class Ids:
 def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     """The ids of a list, or of a column of numpy, Arrow, pandas or polars.
 
-    Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, whole numbers count as their decimal text,
+    Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, integers count as their decimal text,
     dates and UUIDs as `str` writes them. Refuses rows without an id, ids that are there twice, and anything else.
     """
     texts = _list_texts(values, where)
@@ -124,7 +124,7 @@ def _list_texts(values: Iterable[Any], where: str) -> list[bytes]:
             missing.append(row)
     if missing:
         what = "1 row has no id" if len(missing) == 1 else f"{len(missing)} rows have no id"
-        raise BadIds(f"{where}: {what}: {_rows(missing)}; give every row one, or drop it")
+        raise BadIds(f"{where}: {what}: {_rows(missing)}; give every row an id, or drop it")
     if not texts:
         raise BadIds(f"{where}: there are no ids; give one for each row")
     return texts
@@ -133,10 +133,10 @@ def _list_texts(values: Iterable[Any], where: str) -> list[bytes]:
 def _list_values(values: Any, where: str) -> Iterable[Any]:
     """Plain values; a column knows best how to give them."""
     if isinstance(values, (str, bytes)):
-        raise BadIds(f"{where}: one text is no list of ids; give a list, or a column of a table")
+        raise BadIds(f"{where}: one text is not a list of ids; give a list, or a column of a table")
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise BadIds(f"{where}: an array of shape {values.shape}; ids are one column, [N]")
+            raise BadIds(f"{where}: the array has shape {values.shape}; ids must be one column, [N]")
         if values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in ("ns", "ps", "fs", "as"):
             values = values.astype("M8[us]")  # those have no times of Python's, and would be listed as numbers
     for listing in ("to_pylist", "to_list", "tolist"):
@@ -144,7 +144,7 @@ def _list_values(values: Any, where: str) -> Iterable[Any]:
             listed: Iterable[Any] = getattr(values, listing)()
             return listed
     if not isinstance(values, Iterable):
-        raise BadIds(f"{where}: {type(values).__name__} is no list of ids; give a list, or a column of a table")
+        raise BadIds(f"{where}: {type(values).__name__} is not a list of ids; give a list, or a column of a table")
     return values
 
 
@@ -163,7 +163,7 @@ def id_text(value: Any, row: int, where: str) -> bytes | None:
             try:
                 text = normalize("NFC", value.decode())
             except UnicodeDecodeError:
-                raise BadIds(f"{where}: row {row} has bytes that are no UTF-8 text") from None
+                raise BadIds(f"{where}: row {row} has bytes that are not valid UTF-8") from None
         case float() | np.floating() if np.isnan(value):
             return None
         case _ if type(value).__name__ in _NULLS:
@@ -175,21 +175,21 @@ def id_text(value: Any, row: int, where: str) -> bytes | None:
     try:
         data = text.strip().encode()
     except UnicodeEncodeError:
-        raise BadIds(f"{where}: row {row} has an id that is no Unicode text") from None
+        raise BadIds(f"{where}: row {row} has an id that is not valid Unicode") from None
     if len(data) > LONGEST_ID:
-        raise BadIds(f"{where}: the id of row {row} has {len(data)} bytes, at most {LONGEST_ID} can be")
+        raise BadIds(f"{where}: the id of row {row} has {len(data)} bytes; at most {LONGEST_ID} are allowed")
     return data
 
 
 def _unfit(value: Any, row: int, where: str) -> BadIds:
-    way_out = "ids are text or whole numbers"
+    way_out = "ids must be text or integers"
     if isinstance(value, (float, np.floating)):
-        way_out += "; read the column as text (pandas makes fractions of whole numbers where a row has none)"
+        way_out += "; read the column as text (pandas turns integers into floats where a value is missing)"
     return BadIds(f"{where}: row {row} has an id of type {type(value).__name__}; {way_out}")
 
 
 def _require_different(texts: Sequence[bytes], where: str) -> None:
-    """Refuses ids that are there twice; only those whose short hash is there twice are compared in full."""
+    """Refuses ids that are there twice; only those whose short hash appears twice are compared in full."""
     hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64, len(texts))
     order = np.argsort(hashes, kind="stable")
     same = hashes[order[1:]] == hashes[order[:-1]]
@@ -197,12 +197,12 @@ def _require_different(texts: Sequence[bytes], where: str) -> None:
     first: dict[bytes, int] = {}
     again = [(row, before) for row in suspects.tolist() if (before := first.setdefault(texts[row], row)) != row]
     if again:
-        shown = ", ".join(f"row {row + 1} has that of row {before + 1}" for row, before in again[:_MOST])
+        shown = ", ".join(f"row {row + 1} repeats the id of row {before + 1}" for row, before in again[:_MOST])
         more = f" and {len(again) - _MOST} more" if len(again) > _MOST else ""
-        what = "1 id is there twice" if len(again) == 1 else f"{len(again)} ids are there already"
+        what = "1 id is repeated" if len(again) == 1 else f"{len(again)} ids are repeated"
         raise BadIds(
-            f"{where}: {what}: {shown}{more}; every row needs an id of its own (spaces around it, and whether an "
-            "accent is a character of its own, do not count)"
+            f"{where}: {what}: {shown}{more}; every row needs a unique id (surrounding spaces, and whether an "
+            "accent is a separate character, do not count)"
         )
 
 

@@ -181,7 +181,7 @@ class AligningParty:
 
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
         if peer in self._instances and hello.get("purpose") != _PURPOSE:
-            raise NotYet(f"{self.own.me!r} still aligns with the others; {peer!r} has come for what follows")
+            raise NotYet(f"{self.own.me!r} still aligns with the others; {peer!r} is already at the next step")
         self._note(peer, self._attempt.require(peer, self.own.me, hello))
         return self._links[peer]
 
@@ -189,7 +189,7 @@ class AligningParty:
         return self._attempt.hello(self.own.me, self._instance)
 
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
-        raise NotYet("an alignment is under way; there is no run to ask about")
+        raise NotYet("an alignment is in progress; there is no run to ask about")
 
     def hello(self) -> dict[str, Any]:
         link = self._links[self.own.label_party]
@@ -204,7 +204,7 @@ class AligningParty:
     def _note(self, peer: PartyName, instance: str) -> None:
         """A process that was started again has other keys: what it says no longer fits."""
         if self._instances.setdefault(peer, instance) != instance:
-            error = Refused(f"{peer!r} was started again in the middle; start the alignment again at every party")
+            error = Refused(f"{peer!r} was restarted during the alignment; start the alignment again at every party")
             self._links[peer].fail(error)
             raise error
 
@@ -228,6 +228,6 @@ class AligningParty:
             link.require_no_failure()
 
     def _full(self, failed: WriteFailed) -> None:
-        self._say(f"{failed}; waiting for room")
+        self._say(f"{failed}; waiting for disk space")
         self._interrupted()
         sleep(1.0)

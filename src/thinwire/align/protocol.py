@@ -53,8 +53,8 @@ class TooLittleOverlap(ThinwireError):
         self.refusing = tuple(refusing)
         self.needed = needed  # rows, by this party's own min_overlap
         super().__init__(
-            f"{what}, too few for {', '.join(map(repr, refusing))} (min_overlap; this party asks for {needed}), so "
-            "nobody was told which rows they are. Bring more rows, or agree on a lower min_overlap"
+            f"{what}, too few for {', '.join(map(repr, refusing))} (min_overlap; this party requires {needed}), so "
+            "no party learned which rows they are. Add rows, or agree on a lower min_overlap"
         )
 
 
@@ -64,8 +64,8 @@ class AlignmentsDiffer(ThinwireError):
     def __init__(self, parties: Sequence[PartyName]) -> None:
         self.parties = tuple(parties)
         super().__init__(
-            f"the rows of {', '.join(map(repr, parties))} are not those of the label party; align again, with the "
-            "same version of thinwire and of Python at all parties"
+            f"the rows of {', '.join(map(repr, parties))} do not match those of the label party; align again, with "
+            "the same versions of thinwire and Python at all parties"
         )
 
 
@@ -78,7 +78,7 @@ _MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """`min_overlap`: so many rows at least (a whole number), or this fraction of this party's rows (a float).
+    """`min_overlap`: so many rows at least (an integer), or this fraction of this party's rows (a float).
 
     It decides whether rows are told, not what the label party learns: that one has seen every pairwise overlap by
     then. Where the set sizes alone show that it cannot be met, nobody sends a single point.
@@ -92,12 +92,12 @@ class Terms:
         fits = isinstance(rows, int) and rows >= 1 and not isinstance(rows, bool)
         if not fits and not (isinstance(rows, float) and 0 < rows <= 1):
             raise BadParameter(
-                f"min_overlap must be a whole number of rows, 1 at least, or a fraction of this party's rows above "
-                f"0.0 and up to 1.0, got {rows!r}"
+                "min_overlap must be a number of rows, at least 1, or a fraction of this party's rows above 0.0 "
+                f"and up to 1.0, got {rows!r}"
             )
         most = self.max_peer_ids
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_IDS:
-            raise BadParameter(f"max_peer_ids must be a whole number from 1 to {_MOST_IDS}, got {most!r}")
+            raise BadParameter(f"max_peer_ids must be an integer from 1 to {_MOST_IDS}, got {most!r}")
 
     def minimum_rows(self, own: int) -> int:
         """Of a party that has so many rows of its own."""
@@ -128,7 +128,7 @@ class Conversation:
         object.__setattr__(self, "grouped", tuple(party for party in self.feature_parties if party in self.grouped))
         parties = self.parties
         if len(parties) < 2 or len(set(parties)) != len(parties) or self.me not in parties:
-            raise BadParameter(f"an alignment needs different parties, {self.me!r} among them, got {parties}")
+            raise BadParameter(f"an alignment needs distinct parties that include {self.me!r}, got {parties}")
 
     @property
     def parties(self) -> tuple[PartyName, ...]:
@@ -211,19 +211,24 @@ def greet(talk: Conversation, counts: Mapping[PartyName, int], backend: str, ter
 def _greeted(talk: Conversation, peer: PartyName, backend: str, terms: Terms) -> int:
     body = talk.receive(peer, Kind.ALIGNMENT, Step.GREETING)
     if len(body) < _GREETING.size:
-        raise talk.build_error(peer, f"a greeting of {len(body)} bytes, it has {_GREETING.size} at least")
+        raise talk.build_error(peer, f"a greeting of {len(body)} bytes; it needs at least {_GREETING.size}")
     version, ids = _GREETING.unpack_from(body)
     if version != VERSION:
         raise UnknownTag(
-            f"alignment: {peer!r} speaks version {version}, this party {VERSION}; bring both to one version"
+            f"alignment: {peer!r} speaks version {version}, this party {VERSION}; use the same version at "
+            "both parties"
         )
     if body[_GREETING.size :] != backend.encode():
         named = body[_GREETING.size :][:64].decode("ascii", "replace")
-        raise UnknownTag(f"alignment: {peer!r} matches by {named!r}, this party by {backend!r}; use the same at all")
+        raise UnknownTag(
+            f"alignment: {peer!r} matches by {named!r}, this party by {backend!r}; use the same at all parties"
+        )
     if ids < 1:
-        raise talk.build_error(peer, "word that it has no ids")
+        raise talk.build_error(peer, "a message that it has no ids")
     if ids > terms.max_peer_ids:
-        raise TooLarge(f"alignment: {peer!r} has {ids} ids, over this party's max_peer_ids, {terms.max_peer_ids}")
+        raise TooLarge(
+            f"alignment: {peer!r} has {ids} ids, more than this party's max_peer_ids of {terms.max_peer_ids}"
+        )
     return int(ids)
 
 
@@ -242,7 +247,7 @@ def vote(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, list) or not all(party in talk.parties for party in told):
-        raise talk.build_error(talk.label_party, f"{body[:80]!r}, expected the names of those who refuse")
+        raise talk.build_error(talk.label_party, f"{body[:80]!r}, expected the names of the parties that refuse")
     if not accepts and talk.me not in told:
         raise talk.build_error(talk.label_party, f"an agreement that {talk.me!r} has refused")
     return tuple(told)
@@ -266,7 +271,7 @@ def receive_overlap(talk: Conversation, at_most: int) -> int:
     """What the label party says; no more than the smaller of the two sets."""
     (size,) = _COUNT.unpack(talk.receive_exactly(talk.label_party, Kind.ALIGNMENT, Step.OVERLAP, _COUNT.size))
     if size > at_most:
-        raise talk.build_error(talk.label_party, f"an overlap of {size} ids, at most {at_most} can be")
+        raise talk.build_error(talk.label_party, f"an overlap of {size} ids, of at most {at_most}")
     return int(size)
 
 
@@ -277,7 +282,9 @@ def receive_owners(talk: Conversation, at_most: int, terms: Terms) -> tuple[int,
     if owners > min(at_most, rows) or (rows and not owners):
         raise talk.build_error(talk.label_party, f"{rows} rows of {owners} owners, at most {at_most} can be")
     if rows > terms.max_peer_ids:
-        raise TooLarge(f"alignment: {rows} rows are common, over this party's max_peer_ids, {terms.max_peer_ids}")
+        raise TooLarge(
+            f"alignment: {rows} rows are shared, more than this party's max_peer_ids of {terms.max_peer_ids}"
+        )
     return int(rows), int(owners)
 
 
@@ -376,19 +383,19 @@ def align_feature_party(
 def _agree_on_sizes(talk: Conversation, sizes: Mapping[PartyName, int], terms: Terms) -> None:
     needed, smallest = terms.minimum_rows(sizes[talk.me]), min(sizes.values())
     if refusing := vote(talk, Step.SIZES_ACCEPTED, smallest >= needed):
-        raise TooLittleOverlap(f"at most {smallest} ids can be in common", refusing, needed)
+        raise TooLittleOverlap(f"the parties share at most {smallest} ids", refusing, needed)
 
 
 def _agree_on_overlap(talk: Conversation, own: int, size: int, terms: Terms) -> None:
     needed = terms.minimum_rows(own)
     if refusing := vote(talk, Step.OVERLAP_ACCEPTED, size >= needed):
-        raise TooLittleOverlap(f"{size} ids are in common", refusing, needed)
+        raise TooLittleOverlap(f"the parties share {size} ids", refusing, needed)
 
 
 def _no_overlap(ids: Ids, what: str) -> NoOverlap:
     ways = ids.ways_of_writing()
     return NoOverlap(
-        f"{what}; ids are compared as text: '007' is not '7', and 'A' is not 'a'. Compare how the parties write them"
+        f"{what}; ids are compared as text: '007' is not '7', and 'A' is not 'a'. Compare how the parties format them"
         + (f" (here, {ways})" if ways else "")
     )
 

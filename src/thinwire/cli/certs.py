@@ -51,11 +51,11 @@ def certs(
 
 
 def _require_authority(folder: Path, hosts: Sequence[str]) -> None:
-    usage = f"make one certificate per party with: thinwire certs {folder} --party NAME --party NAME"
+    usage = f"create one certificate per party with: thinwire certs {folder} --party NAME --party NAME"
     if hosts:
         raise BadInput(f"--host goes with --party or --renew; {usage}")
     if not (folder / "ca.pem").exists():
-        raise BadInput(f"{folder} holds no authority; {usage}")
+        raise BadInput(f"{folder} holds no certificate authority; {usage}")
 
 
 def _describe(one: IssuedCertificate, deed: str) -> dict[str, Any]:
@@ -84,27 +84,33 @@ def _format_lines(
         yield "  no certificates yet; --party NAME makes one"
     fresh = [one.name for one, deed in certificates if deed.endswith(("made", "renewed"))]
     if fresh:
-        yield f"each organisation gets its files from {folder}, in a safe way:"
+        yield f"send each organisation its files from {folder} over a secure channel:"
         yield from (f"  {name}: ca.pem, {name}.pem, {name}.key, revoked.txt" for name in fresh)
-        yield f"{folder / 'ca.key'} stays here: it is needed only to issue, and whoever has it can be any party"
+        yield (
+            f"{folder / 'ca.key'} stays here: it is needed only to issue certificates, and whoever has it can "
+            "impersonate any party"
+        )
     for one, deed in certificates:
         yield from _format_advice(one, deed)
     if any("revoked" in deed for _, deed in certificates):
-        yield f"give {folder / 'revoked.txt'} to every organisation: a party refuses what its own copy lists"
+        yield (
+            f"give {folder / 'revoked.txt'} to every organisation: each party refuses the certificates that "
+            "its own copy lists"
+        )
 
 
 def _format_validity(end: datetime) -> str:
     from thinwire.net.pki.certificates import format_moment
 
-    return f"{'valid until' if end > datetime.now(UTC) else 'expired since'} {format_moment(end)}"
+    return f"{'valid until' if end > datetime.now(UTC) else 'expired on'} {format_moment(end)}"
 
 
 def _format_advice(one: IssuedCertificate, deed: str) -> Iterator[str]:
     if deed == "kept":
         cause = "it is revoked" if one.revoked else "to change it"
-        yield f"{one.name} has a certificate already, which was kept; {cause}: --renew {one.name}"
+        yield f"{one.name} already has a certificate, which was kept; {cause}: --renew {one.name}"
     elif deed == "renewed":
         yield (
-            f"{one.name}'s certificate before this one is good until it expires; for a stolen key, the command is "
-            f"--revoke {one.name} --renew {one.name}"
+            f"{one.name}'s previous certificate stays valid until it expires; for a stolen key, use --revoke "
+            f"{one.name} --renew {one.name}"
         )

@@ -32,10 +32,13 @@ def _format_lines(shown: DryRun) -> Iterator[str]:
         owners = f", {shown.owners[name]} owners of these rows" if name in shown.owners else ""
         yield f"  {name}: embedding of width {width}, {shown.parameters[name]} parameters{owners}"
     yield f"  top model: {shown.parameters['top']} parameters"
-    yield f"first round: {format_bytes(first['up'])} up, {format_bytes(first['down'])} down, as really encoded"
+    yield (
+        f"first round: {format_bytes(first['up'])} up, {format_bytes(first['down'])} down (measured on the "
+        "encoded messages)"
+    )
     if shown.once_bytes:
-        yield f"once, at the start: {format_bytes(shown.once_bytes)}"
-    yield f"all rounds, if each were like the first: {format_bytes(shown.all_rounds_bytes)}"
+        yield f"sent once, at the start: {format_bytes(shown.once_bytes)}"
+    yield f"all rounds, extrapolated from the first: {format_bytes(shown.all_rounds_bytes)}"
     others = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.other_bytes.items() if size is not None)
     yield f"for comparison, training only: {others}"
     for name, held in shown.surrogate_bytes.items():
@@ -45,4 +48,4 @@ def _format_lines(shown: DryRun) -> Iterator[str]:
     yield shown.protection
     for warning in shown.warnings:
         yield f"warning: {warning}"
-    yield "nothing is wrong with this job"
+    yield "no problems found in this job"

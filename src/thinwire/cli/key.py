@@ -14,8 +14,8 @@ def key(file: Path, as_json: bool = False) -> None:
 
     new_key(file)
     lines = [
-        f"{file}: a new key. Name it in your job file:",
+        f"created the key {file}. Add it to your job file:",
         f"  [encryption]\n  key = {json.dumps(str(file))}",
-        "Keep a copy apart from the runs: without it nobody can read them, not even you.",
+        "Keep a backup of the key separate from the runs: without it nobody can read them, not even you.",
     ]
     print_result({"key": str(file)}, as_json, lines)

@@ -44,7 +44,7 @@ def predict(
     began = monotonic()
     if name is None:
         if settings:
-            raise BadInput("--set is for --name: a run in one process is asked as it was trained")
+            raise BadInput("--set needs --name: a run in one process is scored with the settings it was trained with")
         files_here = _parse_files("--features", features), _parse_files("--ids", ids)
         place = _require_out(out, resume)
         found = _score_here(_load_whole(source, code), place, RowChoice(rows, only), which, *files_here, resume)
@@ -60,7 +60,9 @@ def predict(
         else:
             if (out, rows, only) != (None, None, None):
                 whose = party.own.label_party
-                raise BadInput(f"--out, --rows and --only are for the label party, {whose!r}: scores come out there")
+                raise BadInput(
+                    f"--out, --rows and --only belong to the label party, {whose!r}, which writes the scores"
+                )
             found = _answer(open_half(party, files, yes))
     found["seconds"] = monotonic() - began
     took = format_seconds(found["seconds"])
@@ -76,7 +78,7 @@ def _load_whole(source: Path, code: Sequence[str]) -> TrainedRun:
     from thinwire.predict.run import load_run
 
     if source.is_file():
-        raise BadInput(f"{source} is a file; give a run's folder, or --name PARTY with a job file")
+        raise BadInput(f"{source} is a file; give a run folder, or --name PARTY with a job file")
     return load_run(source, code=CodeSources.parse(code))
 
 
@@ -120,7 +122,7 @@ def _require_out(out: Path | None, resume: bool) -> Path:
     from thinwire.predict.score_file import check_output_path
 
     if out is None:
-        raise BadInput("--out is missing: where the scores go, such as --out scores.csv")
+        raise BadInput("--out is missing; name the file for the scores, such as --out scores.csv")
     check_output_path(out, resume)
     return out
 
@@ -150,7 +152,7 @@ class RowChoice:
         from thinwire.predict.rows import parse_row_numbers
 
         if self.numbers is not None and self.only is not None:
-            raise BadInput("--rows and --only both say which rows; give one of them")
+            raise BadInput("--rows and --only both select rows; use only one of them")
         if self.numbers is not None:
             return parse_row_numbers(self.numbers, count)
         if self.only is None:
@@ -230,7 +232,7 @@ def parse_table(table: str | None, features: Sequence[str]) -> Any:
     if table is not None and table not in tuple(RowSet):
         raise BadInput(f"--table must be test, training or all, got {table!r}")
     if features and table is not None:
-        raise BadInput("--features are other rows than the job's: leave --table out")
+        raise BadInput("--features gives new rows, so --table does not apply; remove it")
     return None if table is None else RowSet(table)
 
 
@@ -239,8 +241,8 @@ def parse_own_file(option: str, given: Sequence[str], name: str) -> Path | None:
     if not given:
         return None
     if len(given) > 1:
-        raise BadInput(f"{option}: with --name a party names its own file only")
+        raise BadInput(f"{option}: with --name, give only the file of this party")
     party, equals, file = given[0].partition("=")
     if equals and party != name:
-        raise BadInput(f"{option}: this is {name!r}; the file of {party!r} is named at {party!r}")
+        raise BadInput(f"{option}: this is {name!r}; only {party!r} can give the file of {party!r}")
     return Path(file if equals else party)

@@ -38,7 +38,7 @@ def serve(
         except ValueError as error:
             raise BadInput(f"--http {error}") from None
         if not own.is_label_party:
-            raise BadInput(f"--http is for the label party, {own.label_party!r}")
+            raise BadInput(f"only the label party, {own.label_party!r}, takes --http")
     half = open_half(found, files, yes)
     server = LabelServer(half, say, served) if own.is_label_party else FeatureServer(half, say)
     stop_on_signals(server.stop)  # once what is under way is answered

@@ -118,7 +118,7 @@ class Job:
         check_names([*self.names, self.label_party.name])
         modules = [party.bottom for party in self.parties] + [self.label_party.top]
         if len({id(module) for module in modules}) != len(modules):
-            raise BadInput("two parties share one module; give each a model of its own")
+            raise BadInput("two parties share one module; give each its own model")
         for one in self.everyone:
             check_rows(one, self.label_party)
         if self.link_seconds_budget is not None and self.link is None:

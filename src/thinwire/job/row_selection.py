@@ -86,7 +86,7 @@ class IdTable:
             outside = [text for text in missing if text in self.outside]
             if outside:
                 raise OutsideAlignment(
-                    f"{_quote_few(outside)}: not all parties hold a row of this id; align them first"
+                    f"{_quote_few(outside)}: not all parties hold a row with this id; align them first"
                 )
             raise UnknownId(f"{_quote_few(missing)}: no row has this id")
         return np.fromiter((places[text] for text in texts), np.int64, len(texts))
@@ -127,9 +127,11 @@ class UnmatchedRows:
         """One sentence."""
         known = [f"{count} missing at {name}" for name, count in self.missing_at.items()]
         if self.only_here and len(known) > 1:
-            known.append(f"{self.only_here} held by {party} alone")
-        why = ", ".join(known) or "some other party lacks them, and an alignment does not say which"
-        return f"{party}: {self.rows} of {self.of} rows have no partner and get no score (ids: {why})"
+            known.append(f"{self.only_here} held only by {party}")
+        why = ", ".join(known) or "missing at another party; an alignment does not tell which"
+        return (
+            f"{party}: {self.rows} of {self.of} rows have no match at the other parties and get no score (ids: {why})"
+        )
 
 
 def compare_ids(held: Mapping[PartyName, Collection[Any]]) -> dict[PartyName, UnmatchedRows]:
@@ -180,14 +182,18 @@ class RowSource:
         """As they are compared; refuses rows without one, and two with the same."""
         with at(self.locate("ids")):
             if self.ids_source is None:
-                raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
+                raise BadInput(
+                    'missing; name the file and column of the ids, such as { file = "rows.csv", column = "id" }'
+                )
             return read_ids(self.folder / self.ids_source.file, self.ids_source)
 
     def read_owners(self, column: str) -> OwnerIds:
         """Whose each row of the label party's is: a column beside the ids."""
         with at(self.locate("ids")):
             if self.ids_source is None:
-                raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
+                raise BadInput(
+                    'missing; name the file and column of the ids, such as { file = "rows.csv", column = "id" }'
+                )
             return read_owner_ids(self.folder / self.ids_source.file, self.ids_source, column)
 
     @cached_property
@@ -195,7 +201,7 @@ class RowSource:
         """Refuses another party's alignment, and one of ids that have changed since; None where there is none."""
         if self.alignment_file is None:
             if self.section.group is not None and not (self.prefix and self.section.test_source is None):
-                says = "is missing, and a group needs it: name a file here, and run `thinwire align`"
+                says = "is missing, but a group needs it: name a file here, and run `thinwire align`"
                 raise BadInput.of(self.locate("alignment"), says)
             return None
         with at(self.locate("alignment")):
@@ -392,7 +398,7 @@ def _select_by_split(source: RowSource, split: SplitSection) -> dict[RowSet, Sel
     chosen = {kind: np.flatnonzero(found == number) for number, (kind, share) in enumerate(shares.items()) if share}
     if not all(map(len, chosen.values())):
         left = ", ".join(f"{len(some)} are left for {kind}" for kind, some in chosen.items())
-        raise BadInput(f"of {len(rows)} rows {left}; use more rows, or other shares").at("job.split")
+        raise BadInput(f"of {len(rows)} rows {left}; use more rows, or different fractions").at("job.split")
     common = ids.digest() if alignment is None else alignment.digest
     text = f"{common} {split.test!r} {split.validation!r} {split.key}"
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -404,7 +410,7 @@ def _require_one_source(section: PartyEntry, split: SplitSection) -> None:
     given = next((field for field in _TESTS if getattr(section, field, None) is not None), None)
     if given is not None and split.test:
         raise BadInput(
-            "job.split takes the test rows from the same table; leave one of the two out, or write test = 0 there"
+            "job.split takes the test rows from the same table; remove one of the two, or set test = 0 there"
         ).at(f"{section.path}.{given}")
     if split.test + split.validation >= 1:
         raise BadInput("test and validation together must leave some rows for training").at("job.split")

@@ -168,8 +168,8 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
     with pytest.raises(Deadlock) as caught:
         simulation.run({"a": waiter("a", "b", UP, 4), "b": waiter("b", "c", DOWN, 3), "c": lambda: None})
     assert str(caught.value) == (
-        "nobody can move: 'a' waits for EMBEDDING of round 4 from 'b'; "
-        "'b' waits for DERIVATIVE of round 3 from 'c', which has ended"
+        "deadlock: 'a' waits for EMBEDDING of round 4 from 'b'; 'b' waits for DERIVATIVE of round 3 from 'c', "
+        "which has ended"
     )
     assert caught.value.waits == (Wait("a", "b", UP, 4), Wait("b", "c", DOWN, 3))
     assert sorted(seen) == ["a", "b"]

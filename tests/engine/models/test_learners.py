@@ -334,7 +334,7 @@ def test_damaged_trees_are_refused(damage: str) -> None:
 def test_trees_of_more_outputs_are_refused() -> None:
     held = {name: tensor.clone() for name, tensor in fitted().state_dict().items()}
     held["output"][0] = 2
-    with pytest.raises(BadState, match="3 outputs a row, this model has 1"):
+    with pytest.raises(BadState, match="3 outputs per row, this model has 1"):
         BoostedTrees().load_state_dict(held)
 
 

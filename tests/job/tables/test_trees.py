@@ -239,7 +239,7 @@ def test_products_across_parties_in_a_job_file(path: Path) -> None:
     assert seen[0] == seen[1]
     assert "the sum of the other parties' outputs that its own are multiplied with" in seen[0][-1]
     assert tw.train(job, callbacks=[]).summary()["test"]["auc"] > 0.85
-    with pytest.raises(BadInput, match=r"InteractionTop: embeddings of 2 numbers a party.*fusion = 'concat'"):
+    with pytest.raises(BadInput, match=r"InteractionTop: embeddings of 2 numbers per party.*fusion = 'concat'"):
         load_job(path, top[:1])
 
 

@@ -147,7 +147,7 @@ def test_an_undefended_run_leaks_labels_and_features() -> None:
         assert one.works
         assert one.undefended_score == pytest.approx(one.score) == pytest.approx(one.once_score)
         assert one.score >= 0.98
-        assert "can tell nearly all of the rows of class 1" in one.meaning
+        assert "can infer nearly all of the rows of class 1" in one.meaning
     assert found(report, "inversion").score > 0.9
     assert report.model.metric == "auc"
     assert 0.7 < report.model.value < 0.95
@@ -160,7 +160,7 @@ def test_pbm_hides_features_and_not_labels() -> None:
     inversion = found(report, "inversion")
     assert inversion.works
     assert inversion.once_score < 0.1
-    assert "learns little or nothing of the features" in inversion.meaning
+    assert "learns little or nothing about the features" in inversion.meaning
     assert report.release is not None
     assert 0 < report.release.measured <= report.release.claimed
 
@@ -243,7 +243,7 @@ def test_numbers_are_not_attacked_as_labels() -> None:
     )
     report = audit_job(described)
     assert [one.attack.split(",")[0] for one in report.findings] == ["inversion"]
-    assert "they are no classes" in report.notes[0]
+    assert "they are not classes" in report.notes[0]
     assert report.model.metric == "mse"
 
 
@@ -270,7 +270,7 @@ def test_an_attack_that_fails_undefended_proves_nothing() -> None:
 
 def test_a_handful_of_rows_is_refused() -> None:
     for rows in (10, True, 2.5):
-        with pytest.raises(BadParameter, match="rows must be a whole number, 50 or more"):
+        with pytest.raises(BadParameter, match="rows must be an integer, 50 or more"):
             audit_job(job(svfl()), rows=rows)  # type: ignore[arg-type]
 
 
@@ -372,11 +372,11 @@ def test_the_table_is_for_people(run: Callable[..., Path]) -> None:
     assert "spectral, whole run" in text
     assert "svfl, NoDefence(): 1000 training rows attacked" in text
     assert "The model itself: auc 0." in text
-    assert "direction, after training: Feature party bank can tell nearly all of the rows of class 1." in text
+    assert "direction, after training: Feature party bank can infer nearly all of the rows of class 1." in text
 
 
 def test_what_is_no_finished_run_is_refused(run: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"is no run folder: it holds no job\.toml"):
+    with pytest.raises(BadInput, match=r"is not a run folder: it holds no job\.toml"):
         audit_run(tmp_path / "nowhere")
     (tmp_path / "part" / "models").mkdir(parents=True)
     (tmp_path / "part" / "models" / "bank.safetensors").touch()

@@ -271,4 +271,4 @@ def test_an_audit_names_what_it_did_not_look_at() -> None:
         assert part in unseen
     assert list(list_unseen(job(svfl()), None)) == []
     shown = audit_job(job(replace(svfl(), defence=LabelDP(1.0))), rows=60)
-    assert "not looked at: the noise of LabelDP(epsilon=1.0)" in " ".join(shown.notes)
+    assert "not examined: the noise of LabelDP(epsilon=1.0)" in " ".join(shown.notes)

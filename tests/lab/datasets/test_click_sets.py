@@ -154,7 +154,7 @@ def test_counts_that_are_words(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="column 'I3' holds string, not numbers"):
         load_split("criteo", folder=tmp_path)
     written(tmp_path / "criteo" / "train.parquet", b"PAR1 not really PAR1")
-    with pytest.raises(BadInput, match="not a Parquet file, or a damaged one"):
+    with pytest.raises(BadInput, match="not a Parquet file, or damaged"):
         load_split("criteo", folder=tmp_path)
 
 

@@ -118,8 +118,8 @@ def test_physionet_compact_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("aa:00,HR,70", "line 8: 'aa:00', '70' is no time and value"),
-        ("10:00,HR,fast", "line 8: '10:00', 'fast' is no time and value"),
+        ("aa:00,HR,70", "line 8: 'aa:00', '70' is not a time and a value"),
+        ("10:00,HR,fast", "line 8: '10:00', 'fast' is not a time and a value"),
         ("49:00,HR,70", "line 8: '49:00', '70' is outside the 48 hours"),
         ("10:00,HR,nan", "line 8: '10:00', 'nan' is outside the 48 hours or no number"),
         ("10:00,HR", "line 8 has 2 columns, expected 3; is it cut off?"),

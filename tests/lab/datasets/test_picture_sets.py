@@ -99,7 +99,7 @@ PACKED = gzip.compress(np.random.default_rng(0).bytes(300_000))
         (
             "train-images-idx3-ubyte.gz",
             gzip.compress(GOOD[:-5]),
-            "is cut off at byte 15691; (20, 28, 28) values end at",
+            "is truncated at byte 15691; (20, 28, 28) values end at",
         ),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD + b"x"), "goes on at byte 15696"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD[:9]), "ends at byte 9, within its header of 16 bytes"),

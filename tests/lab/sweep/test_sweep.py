@@ -79,9 +79,9 @@ def test_an_axis_that_says_nothing(text: str) -> None:
 def test_wrong_sweeps_are_refused(job: Path, tmp_path: Path) -> None:
     with pytest.raises(BadParameter, match=r"grid recipe.reuse: a list of values"):
         tw.Grid(job, {"recipe.reuse": 2})  # type: ignore[dict-item]
-    with pytest.raises(BadParameter, match="a value is there twice"):
+    with pytest.raises(BadParameter, match="a value appears twice"):
         tw.Grid(job, {"recipe.reuse": [2, 2]})
-    with pytest.raises(BadParameter, match="seeds: one is there twice"):
+    with pytest.raises(BadParameter, match="seeds: one appears twice"):
         tw.Grid(job, seeds=[1, 1])
     with pytest.raises(BadInput, match="one run at least"):
         tw.sweep([], tmp_path)
@@ -190,7 +190,7 @@ def _dies(_: int) -> int:
 
 
 def test_a_process_that_dies_is_said() -> None:
-    with pytest.raises(WorkerLost, match="died, often for want of memory"):
+    with pytest.raises(WorkerLost, match="died, often for lack of memory"):
         list(run_each(_dies, [1, 2], 1))
 
 
@@ -281,7 +281,7 @@ def test_the_command_shows_a_table_and_json(
         code, out, err = run(*wrong)
         assert (code, out) == (2, ""), err
     code, _, err = run("--grid", "job.seed=1", "--grid", "job.seed=2")
-    assert (code, "a key is there twice" in err) == (2, True)
+    assert (code, "a key appears twice" in err) == (2, True)
 
 
 def point(delivered: float | None, sent: int, reached: int = 0) -> dict[str, Any]:
@@ -314,5 +314,5 @@ def test_a_page_of_two_keys_says_what_each_value_did(job: Path, tmp_path: Path) 
     assert values.index(">0.25<") < values.index(">0.5<") < values.index(">0.01<")
     assert values.count("0 of 2") == 4
     (tmp_path / "sweep/report.html").write_text("mine")
-    with pytest.raises(BadInput, match="is there already and is no report"):
+    with pytest.raises(BadInput, match="already exists and is not a report"):
         keep_sweep(tmp_path / "sweep", job, points, "accuracy", target)

@@ -125,7 +125,7 @@ def test_a_party_that_has_come_to_predict_is_told_that_this_is_a_training(waitin
 def test_another_protocol_is_named_before_all_else(waiting: Waiting, protocol: Any) -> None:
     said = waiting.refuses_hello(protocol=protocol, version="9.9", agreement="another shape altogether")
     assert f"speaks protocol {protocol!r} (thinwire 9.9)" in said
-    assert "bring all parties to one version" in said
+    assert "use the same version at all parties" in said
 
 
 def test_another_version_is_named_at_both_parties(waiting: Waiting) -> None:
@@ -175,7 +175,7 @@ def test_another_number_of_rows_is_named(waiting: Waiting, field: str, name: str
 @pytest.mark.parametrize("field", ["row_ids", "test_row_ids"])
 def test_other_row_ids_are_refused_by_their_digests(waiting: Waiting, field: str) -> None:
     said = waiting.refuses_hello(**{field: "f" * 64})
-    assert "'bank' and 'clinic' list other row ids, or in another order" in said
+    assert "'bank' and 'clinic' list different row ids, or the same in a different order" in said
     assert "digests ffffffffffff and" in said
 
 
@@ -542,7 +542,7 @@ DIFFERENT: dict[str, tuple[Callable[[Document], None], str]] = {
     "recipe": (other_recipe, "recipe.name is celu at 'bank' and svfl at 'clinic'"),
     "parties": (other_parties, "parties is bank, shop, post at 'bank' and bank, shop at 'clinic'"),
     "rows": (other_rows, f"'bank' has {ROWS - 1} training rows, 'clinic' has {ROWS}"),
-    "order of ids": (other_order, "'bank' and 'clinic' list other row ids, or in another order"),
+    "order of ids": (other_order, "'bank' and 'clinic' list different row ids, or the same in a different order"),
 }
 
 
@@ -574,7 +574,7 @@ def _write_variants(place: Place) -> None:
 def test_two_label_parties_cannot_share_a_port(waiting: Waiting, command: Callable[..., Any], tmp_path: Path) -> None:
     code, said = command("party", waiting.place.job, "--name", LABEL_PARTY, "--yes", "--out", tmp_path / "second")
     assert code == 2
-    assert f"network.listen: cannot listen at {waiting.place.address}: it is in use" in said
+    assert f"network.listen: cannot listen on {waiting.place.address}: it is in use" in said
     assert "Traceback" not in said
 
 
@@ -774,10 +774,10 @@ def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
         ({"received": -1}, "received must be a count of frames"),
         ({"received": "x"}, "received"),
         ({"received": None}, "received"),
-        ({"begin": {"bank": 4}}, "begins with other parties than the job's"),
+        ({"begin": {"bank": 4}}, "starts with different parties from the job's"),
         ({"begin": {"bank": 9, "shop": 4}}, "takes our embedding to be 9 wide"),
         ({"begin": {"bank": 4, "shop": -4}}, "'clinic'"),
-        ({"begin": [1, 2]}, "begins with widths that cannot be"),
+        ({"begin": [1, 2]}, "starts with invalid widths"),
     ],
     ids=str,
 )

@@ -93,7 +93,7 @@ def test_without_approval_nothing_is_read(tmp_path: Path, command: Command) -> N
     digest = read_party_view(place.job, "bank").consent.digest
     assert code == 2
     assert out == ""
-    assert "nobody has approved this for 'bank': give --yes, or write approved = " in said
+    assert "nobody has approved this for 'bank'; use --yes, or write approved = " in said
     assert f'"{digest[:16]}"' in said
     assert "not-there.npz" not in said
     assert not (tmp_path / "out").exists()
@@ -280,7 +280,7 @@ def test_another_job_in_an_existing_folder_is_refused(
     release(place.out("bank"))
     assert code == 2
     assert field in said
-    assert "give the same job, or another --out" in said
+    assert "use the same job, or a different --out" in said
 
 
 def test_another_party_in_an_existing_folder_is_refused(
@@ -525,7 +525,7 @@ def test_a_port_in_use_for_metrics_is_told(tmp_path: Path) -> None:
     run = open_party_run(read_party_view(place.job, "bank"), place.out("bank"), quiet)
     first = MetricsServer(("127.0.0.1", 0), run)
     try:
-        with pytest.raises(BadInput, match=f"--metrics: cannot listen at 127.0.0.1:{first.port}"):
+        with pytest.raises(BadInput, match=f"--metrics: cannot listen on 127.0.0.1:{first.port}"):
             MetricsServer(("127.0.0.1", first.port), run)
     finally:
         first.close()

@@ -52,7 +52,7 @@ class Quantile(StrictModel):
     @model_validator(mode="after")
     def _pairs_rise(self) -> Self:
         if not self.values or len(self.values) != len(self.shares) or any(a >= b for a, b in pairwise(self.values)):
-            raise ValueError("values must rise, with a share for each")
+            raise ValueError("values must be increasing, with a share for each")
         return self
 
     def apply(self, x: Floats) -> Floats:
@@ -89,7 +89,7 @@ class Unscaled(StrictModel):
 
     @classmethod
     def between(cls, low: float, high: float) -> Unscaled:
-        """For values from low to high; their middle is taken off where whole numbers would fall together."""
+        """For values from low to high; their middle is taken off where integers would fall together."""
         span, middle = high - low, low / 2 + high / 2
         if abs(middle) <= span or max(abs(low), abs(high)) <= _WHOLE:
             return cls()
@@ -163,8 +163,8 @@ class NumberColumn(_WithGaps):
     def says(self) -> str:
         scale = "as it is" if isinstance(self.scale, Unscaled) else f"{self.scale.by} scale"
         if isinstance(self.scale, Unscaled) and self.scale.offset:
-            scale += f" but for {self.scale.offset:.0f}, taken off"
-        return scale + (f", gaps filled with {self.fill:.4g} and marked" if self.gaps else self._says_gaps)
+            scale += f" minus {self.scale.offset:.0f}"
+        return scale + (f", missing values filled with {self.fill:.4g} and flagged" if self.gaps else self._says_gaps)
 
 
 class BooleanColumn(_Column):
@@ -179,7 +179,7 @@ class BooleanColumn(_Column):
 
     @property
     def says(self) -> str:
-        return "1, 0, gaps kept" if self.keep else "1, -1, and 0 for nothing"
+        return "1, 0, gaps kept" if self.keep else "1, -1, and 0 if missing"
 
 
 class DateColumn(_WithGaps):
@@ -218,7 +218,7 @@ class DateColumn(_WithGaps):
     @property
     def says(self) -> str:
         circles = "year, week and day" if self.clock else "year and week"
-        about = f"age in days before {self.today}, place in the {circles}"
+        about = f"age in days before {self.today}, position in the {circles}"
         return about + (", gaps marked" if self.gaps else self._says_gaps)
 
 
@@ -258,7 +258,9 @@ class CategoryColumn(_Coded):
     @property
     def says(self) -> str:
         shown = ", ".join(self.words[:4]) + (" ..." if len(self.words) > 4 else "")
-        return f"{len(self.words)} values ({shown}), one place for others" + (", one for gaps" if self.gaps else "")
+        return f"{len(self.words)} values ({shown}), one bucket for rare or unseen values" + (
+            ", one for missing values" if self.gaps else ""
+        )
 
 
 class HashedColumn(_Coded):
@@ -280,7 +282,7 @@ class HashedColumn(_Coded):
 
     @property
     def says(self) -> str:
-        return f"many values, hashed into {self.buckets} places"
+        return f"many values, hashed into {self.buckets} buckets"
 
 
 CodedColumn = CategoryColumn | HashedColumn  # `size` says how many codes there are
@@ -335,7 +337,7 @@ def guess_kind(cells: Cells, name: str, vocabulary: int) -> KindName | LeftOutCo
         return "category"  # as pandas' own categories are, whatever they are made of
     if not is_text(kind):
         raise BadColumn(
-            f"{cells.what}: column {name!r} holds {kind}, which is neither number, text nor date; leave it out"
+            f"{cells.what}: column {name!r} holds {kind}, which is not a number, text or date; leave it out"
         )
     return _of_text(cells, name, trim(values), vocabulary)
 
@@ -354,11 +356,11 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> KindName 
     if 1 - wrong.sum() / there >= _MOSTLY:
         row = int(wrong.argmax())
         word = values[row].as_py()
-        point = ", with a point and not a comma" if "," in word and form.decimal == "." else ""
+        point = ", with a decimal point instead of a comma" if "," in word and form.decimal == "." else ""
         raise BadColumn(
-            f"{cells.what}: {cells.where(row)}, column {name!r} holds {word!r}, but {there - wrong.sum()} of {there} "
-            f"cells are numbers; correct it{point}, or say what it is: missing_words = [{_quoted(word)}], or "
-            f"{_as_category(name)}"
+            f"{cells.what}: {cells.where(row)}, column {name!r} holds {word!r}, but {there - wrong.sum()} of "
+            f"{there} cells are numbers; correct it{point}, or declare what it is: missing_words = "
+            f"[{_quoted(word)}], or {_as_category(name)}"
         )
     if find_date_format(words) is not None:
         return "date"
@@ -370,7 +372,9 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> KindName 
             f'decimal = "{other}" beside the file, or say what it is: {_as_category(name)}'
         )
     if len(words) > vocabulary and len(words) >= _FREE_TEXT * there:
-        return LeftOutColumn(name=name, says=f"{len(words)} different texts in {there} rows: names, notes or ids")
+        return LeftOutColumn(
+            name=name, says=f"{len(words)} distinct texts in {there} rows: probably names, notes or ids"
+        )
     return "category"
 
 
@@ -417,7 +421,7 @@ def _known(name: str, settings: Settings) -> AnyColumn:
             return DateColumn(name=name, public=True, gaps=not keep, keep=keep, today=last, scale=scale, clock=False)
         case [str(), *_] as words:
             if len(set(words)) != len(words):
-                raise BadColumn(f"known.{name} has a word twice")
+                raise BadColumn(f"known.{name} lists a word twice")
             return CategoryColumn(name=name, public=True, gaps=True, words=tuple(str(word) for word in words))
         case [low, high]:
             _require_rising(name, low, high)
@@ -444,7 +448,9 @@ def _number(cells: Cells, name: str, settings: Settings) -> AnyColumn:
         if not settings.keeps_gaps:
             return CategoryColumn(name=name, gaps=True, words=())  # whether there is a value is all that it says
     if not abs(there).max() < _LARGEST:
-        raise BadColumn(f"{cells.what}: column {name!r} holds numbers of {abs(there).max():.1g}; are they meant?")
+        raise BadColumn(
+            f"{cells.what}: column {name!r} holds numbers as large as {abs(there).max():.1g}; is that intended?"
+        )
     fill = there.mean() if settings.missing == "mean" else np.median(there)
     keep, scale = settings.keeps_gaps, fit_scale(there, settings.scaling)
     return NumberColumn(name=name, gaps=gaps and not keep, keep=keep, fill=float(fill), scale=scale)
@@ -454,7 +460,7 @@ def _date(cells: Cells, name: str, settings: Settings) -> AnyColumn:
     day = parsing.parse_days(cells, name)
     there = day[~np.isnan(day)]
     if not there.size or there.min() == there.max():
-        return LeftOutColumn(name=name, says="training rows have one date at most")
+        return LeftOutColumn(name=name, says="training rows have at most one date")
     today = date(1970, 1, 1) + timedelta(days=int(np.ceil(there.max())))
     scale = fit_scale(count_days(today) - there, settings.scaling)
     clock, keep = bool((there != np.floor(there)).any()), settings.keeps_gaps
@@ -473,7 +479,7 @@ def _category(cells: Cells, name: str, settings: Settings) -> AnyColumn:
         return HashedColumn(name=name, buckets=settings.buckets)
     if not words and not missing:
         return LeftOutColumn(
-            name=name, says=f"{len(counts)} different texts, none of them in {settings.min_count} rows"
+            name=name, says=f"{len(counts)} distinct texts, none of them in {settings.min_count} rows"
         )
     return CategoryColumn(name=name, gaps=missing > 0, words=tuple(words))
 

@@ -71,7 +71,7 @@ class Preparation(_Fitted):
         settings = settings or Settings()
         cells = Cells.of(table)
         if not len(cells):
-            raise BadTable(f"{cells.what} has no rows to fit on")
+            raise BadTable(f"{cells.what} has no rows to fit")
         settings.require_columns(cells.what, cells.names)
         cells = _without_words(cells, settings.missing_words)
         columns = tuple(fit_column(cells, name, settings) for name in cells.names)
@@ -256,7 +256,8 @@ class LabelCoding(_Fitted):
         guessed: Task = "binary" if len(found) == 2 else "multiclass"
         if task == "binary" and guessed != "binary":
             raise BadLabels(
-                f"{cells.what}: {column!r} holds {len(found)} classes ({quote_names(found)}), not two; say multiclass"
+                f"{cells.what}: {column!r} holds {len(found)} classes ({quote_names(found)}), not two; use "
+                "task = 'multiclass'"
             )
         return cls(column=column, task=guessed, classes=found)
 
@@ -275,7 +276,7 @@ class LabelCoding(_Fitted):
             if word not in codes:
                 raise BadLabels(
                     f"{cells.what}: {cells.where(row)}, label {self.column!r} is {word!r}, a class that no training "
-                    f"row has; they have {quote_names(self.classes)}"
+                    f"row has; the classes are {quote_names(self.classes)}"
                 )
         return torch.tensor([codes[word] for word in words], dtype=torch.int64)
 
@@ -290,8 +291,8 @@ class LabelCoding(_Fitted):
     @property
     def says(self) -> str:
         if self.task == "regression":
-            return f"label {self.column!r}: regression, mean {self.mean:.4g}, deviation {self.deviation:.4g}"
-        positive = f"; {self.classes[1]!r} counts as positive" if self.task == "binary" else ""
+            return f"label {self.column!r}: regression, mean {self.mean:.4g}, standard deviation {self.deviation:.4g}"
+        positive = f"; {self.classes[1]!r} is the positive class" if self.task == "binary" else ""
         return f"label {self.column!r}: {self.task}, {quote_names(self.classes)}{positive}"
 
 
@@ -306,8 +307,8 @@ def _words(cells: Cells, column: str) -> list[str]:
     if infinite.any():
         row = int(infinite.argmax())
         raise BadLabels(
-            f"{cells.what}: {cells.where(row)}, label {column!r} is {words[row].as_py()[:60]!r}, no finite number; "
-            "correct it, or drop the row at every party"
+            f"{cells.what}: {cells.where(row)}, label {column!r} is {words[row].as_py()[:60]!r}, not a finite "
+            "number; correct it, or drop the row at every party"
         )
     return [repr(float(x)) for x in found] if pa.types.is_floating(values.type) else words.to_pylist()
 
@@ -347,12 +348,13 @@ def _place(word: str) -> tuple[float, str]:
 def _require_classes(cells: Cells, column: str, found: tuple[str, ...], words: list[str]) -> None:
     if len(found) == 1:
         raise BadLabels(
-            f"{cells.what}: all {len(words)} labels in {column!r} are {found[0]!r}; training needs two classes"
+            f"{cells.what}: all {len(words)} labels in {column!r} are {found[0]!r}; training needs at "
+            "least two classes"
         )
     if len(set(found)) != len(found):
         raise BadLabels(f"classes names one class twice: {quote_names(found)}")
     if len(found) > _MOST_CLASSES:
-        raise BadLabels(f"{cells.what}: {column!r} holds {len(found)} different texts; is it the label column?")
+        raise BadLabels(f"{cells.what}: {column!r} holds {len(found)} distinct texts; is it the label column?")
     missing = [word for word in found if word not in words]
     if missing:
-        raise BadLabels(f"{cells.what}: no training row is of class {missing[0]!r}, of classes = [...]")
+        raise BadLabels(f"{cells.what}: no training row has class {missing[0]!r}, which classes = [...] lists")

@@ -1,6 +1,6 @@
 """One exchange, our own: each party sends coarse codes of its rows, and the label party learns from them alone.
 
-    up:    whole numbers, entropy-coded, of a bottom model that is fitted to its party's own rows without labels
+    up:    integers, entropy-coded, of a bottom model that is fitted to its party's own rows without labels
            (`tw.learners.PrincipalDirections`, `Bins`); every row once, in blocks until more rows no longer help
     down:  nothing but go on or stop
     when:  once a row; then the label party fits its top model, a network or boosted trees, by itself

@@ -1,17 +1,17 @@
 """thin, our own: everything at once, with private labels and any number of parties; coarse at first, fine at last.
 
-    up:    error feedback with integers of `up_step` deviations, entropy-coded (about one bit a value); along the few
+    up:    error feedback with integers of `up_step` deviations, entropy-coded (about a bit per value); along the few
            directions that rows vary in, and six times finer, where that takes fewer bits: wide embeddings
     down:  derivatives as integers of `down_step` deviations, rounded at random so that they are right on average;
            or along few directions, four times finer. That is noise: where it would leave a batch worth fewer than 64
            rows, the step is halved until it does not
-    when:  one step an exchange; with a higher `reuse` cached steps with weights between exchanges, as CELU-VFL, as
+    when:  one step per exchange; with a higher `reuse` cached steps with weights between exchanges, as CELU-VFL, as
            many as it and the number of rows allow: fewer bytes still, and on several data sets a worse model. None
            where messages are cheap already, half as many once the training loss rises; overlap="ahead" lets both
-           sides compute at once: the next embedding leaves before this one's answer is here
+           sides compute at once: the next embedding is sent before the answer to this one arrives
     then:  whenever the loss of fresh batches or the validation score stands still, and by shares of the first half
            of the run at the latest, steps half as large, down to `finest_step`, and half as many cached steps, down
-           to none: what is left is split learning with two or three bits a value
+           to none: what is left is split learning with two or three bits per value
     look:  at an evaluation only what has changed in the embeddings of validation rows travels, in steps of
            `evaluation_step` deviations (None: all of them, as `scoring` says)
 

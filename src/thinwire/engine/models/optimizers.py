@@ -75,7 +75,7 @@ class StepMilestones(_Scaled):
         )
         rounds = [first for first, _ in pairs]
         if rounds != sorted(set(rounds)):
-            raise BadParameter(f"StepMilestones: the rounds must rise, got {rounds}")
+            raise BadParameter(f"StepMilestones: the rounds must increase, got {rounds}")
         object.__setattr__(self, "milestones", pairs)
 
     def at(self, round: int, total_rounds: int) -> float:

@@ -129,7 +129,7 @@ class Learner:
         try:
             self.module.load_state_dict(remove_prefix("module", tensors))
         except RuntimeError as error:
-            raise BadState(f"{self._name}: the saved model does not fit: {error}") from None
+            raise BadState(f"{self._name}: the saved model does not match: {error}") from None
         self.remember(tensors)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:

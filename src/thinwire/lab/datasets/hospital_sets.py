@@ -132,7 +132,9 @@ def _stay(file: Path) -> tuple[Floats, Floats]:
         try:
             hour, value = int(hours) + int(minutes) // 60, float(row["Value"])
         except ValueError:
-            raise BadInput(f"{file}: line {number}: {row['Time']!r}, {row['Value']!r} is no time and value") from None
+            raise BadInput(
+                f"{file}: line {number}: {row['Time']!r}, {row['Value']!r} is not a time and a value"
+            ) from None
         if not (0 <= hour <= HOURS and math.isfinite(value)):
             raise BadInput(
                 f"{file}: line {number}: {row['Time']!r}, {row['Value']!r} is outside the 48 hours or no number"

@@ -332,7 +332,7 @@ def read_experiment_text(name: str) -> str:
     try:
         return _path(name).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise BadInput("there is no such file") from None
+        raise BadInput("the file does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot be read: {error}") from None
 

@@ -109,7 +109,7 @@ def render_sweep(found: Mapping[str, Any]) -> str:
 def format_point_name(point: Mapping[str, Any]) -> str:
     """Its settings, as people say them."""
     said = [f"{key} {format_setting(value)}" for key, value in point["settings"].items()]
-    return ", ".join(said) or "the job as it is"
+    return ", ".join(said) or "the job unchanged"
 
 
 def format_setting(value: Any) -> str:

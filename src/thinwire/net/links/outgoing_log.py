@@ -58,8 +58,8 @@ class DamagedLog(BadState):
         self.offset = offset
         place = f"{path}" if offset is None else f"{path}, byte {offset}"
         super().__init__(
-            f"{place}: {what}; bring the file back from a copy, or begin a new run, since what was sent cannot be "
-            "made again with certainty"
+            f"{place}: {what}; restore the file from a backup, or start a new run, because the messages that were "
+            "sent cannot be reproduced with certainty"
         )
 
 

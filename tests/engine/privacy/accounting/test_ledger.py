@@ -305,8 +305,8 @@ def test_only_a_privately_trained_bottom_model_makes_noisy_steps(bottom: BottomM
     [
         (rows(-1), "from 0 to 9, got -1 to -1"),
         (rows(0, 10), "from 0 to 9, got 0 to 10"),
-        (np.array([0.5]), "whole numbers in a line, got float64"),
-        (np.array([True]), "whole numbers in a line, got bool"),
+        (np.array([0.5]), "integers in a line, got float64"),
+        (np.array([True]), "integers in a line, got bool"),
         (np.zeros((2, 2), np.int64), "in a line"),
     ],
 )
