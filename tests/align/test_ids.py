@@ -102,7 +102,7 @@ class NAType:  # as pandas names its own
         ([True], "row 1 has an id of type bool"),
         ([np.bool_(True)], "row 1 has an id of type bool"),
         ([["a"]], "row 1 has an id of type list"),
-        (["a", "b", "a"], "1 id is repeated: row 3 repeats the id of row 1; every row needs an id of its own"),
+        (["a", "b", "a"], "1 id is repeated: row 3 repeats the id of row 1; every row needs a unique id"),
         (
             [7, "7", b"7 ", "8", np.int8(7)],
             "3 ids are repeated: row 2 repeats the id of row 1, row 3 repeats the id of row 1, row 5",
@@ -115,7 +115,7 @@ class NAType:  # as pandas names its own
         (["a", "x" * 10_000_000], "the id of row 2 has 10000000 bytes; at most 1048576 are allowed"),
         ("abc", "one text is not a list of ids"),
         (5, "int is not a list of ids"),
-        (np.zeros((2, 2), int), r"an array of shape \(2, 2\); ids are one column"),
+        (np.zeros((2, 2), int), r"the array has shape \(2, 2\); ids must be one column"),
     ],
 )
 def test_what_is_refused_says_which_row_and_why(values: Any, says: str) -> None:

@@ -166,10 +166,10 @@ def test_bad_ids_and_parties_are_named() -> None:
         intersect({LABEL: ["a"], "bank": ["a", None]}, LABEL)
     with pytest.raises(BadParameter, match="label_party 'mill' is not among the parties, shop, bank"):
         intersect({LABEL: ["a"], "bank": ["a"]}, "mill")
-    with pytest.raises(BadParameter, match="two parties at least, there is 'shop' alone"):
+    with pytest.raises(BadParameter, match="at least two parties, but there is only 'shop'"):
         intersect({LABEL: ["a"]}, LABEL)
     for me, features in (("mine", ["bank"]), (LABEL, []), (LABEL, ["bank", "bank"]), ("bank", ["bank", LABEL])):
-        with pytest.raises(BadParameter, match="an alignment needs different parties"):
+        with pytest.raises(BadParameter, match="an alignment needs distinct parties"):
             align.Conversation(me, LABEL, features, None)  # type: ignore[arg-type]
     for chunk in (0, 1.0, True, 2**21):
         with pytest.raises(BadParameter, match="chunk must be an integer"):

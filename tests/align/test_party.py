@@ -140,7 +140,7 @@ def test_a_party_that_is_started_again_ends_the_attempt(tmp_path: Path) -> None:
     with party._connected(tmp_path / "links", 1 << 20):
         party.admit("bank", hello)
         party.admit("bank", hello)
-        with pytest.raises(Refused, match="'bank' was started again in the middle"):
+        with pytest.raises(Refused, match="'bank' was restarted during the alignment"):
             party.admit("bank", again)
         with pytest.raises(Refused, match="started again"):
             party._interrupted()
@@ -155,7 +155,7 @@ def test_from_ids_to_a_model_in_one_process_and_between_organisations(tmp_path: 
     before = run("train", str(found.job))
     assert before.returncode == 2
     assert "party.bank.alignment" in before.stderr
-    assert "make it with `thinwire align`" in before.stderr
+    assert "create it with `thinwire align`" in before.stderr
     done = run("align", str(found.job), "--workers", "1", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -247,7 +247,7 @@ def test_a_table_that_changed_since_is_refused(tmp_path: Path) -> None:
     for command in (["train", str(found.job)], ["party", str(found.job), "--name", "bank", "--yes"]):
         refused = run(*command)
         assert refused.returncode == 2
-        assert "the ids of 'bank' are not those that were aligned" in refused.stderr
+        assert "the ids of 'bank' differ from those that were aligned" in refused.stderr
 
 
 def test_alignments_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_sets_too_small_for_someone_are_refused_before_any_point(party: str) -> 
 def test_a_set_over_the_cap_is_refused_before_any_point() -> None:
     for party, other in (("mill", LABEL), (LABEL, "bank")):
         wire = Wire()
-        with pytest.raises(TooLarge, match=rf"'{other}' has \d ids, over this party's max_peer_ids, 3"):
+        with pytest.raises(TooLarge, match=rf"'{other}' has \d ids, more than this party's max_peer_ids of 3"):
             aligned(IDS, terms={party: Terms(max_peer_ids=3)}, wire=wire)
         assert {message.kind for message in wire.messages} == {Kind.ALIGNMENT}
 

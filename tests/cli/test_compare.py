@@ -62,7 +62,7 @@ def test_no_method_becomes_svfl_by_what_it_takes_over(
     assert said.out == ""
     if key != "local_steps":  # which no method takes over
         assert f"thinwire: {method}: the job's {key} = " in said.err
-        assert "would make it the same as svfl; it runs with its default" in said.err
+        assert "would make it identical to svfl, so it runs with its default" in said.err
     build_recipe_table(str(own["method"]), own)  # what a job says of its own method stays
     assert build_recipe_table("celu", {"method": "celu", "reuse": 1}) == {"method": "celu", "reuse": 1}
     assert capsys.readouterr().err == ""

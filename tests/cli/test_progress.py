@@ -52,7 +52,7 @@ def test_finer_messages_are_said_once_each_time() -> None:
         for round, seen in ((120, 0), (180, 1), (240, 1), (300, 2)):
             progress(event(round, [], [120, 240][:seen]))
     said = [line for line in out.getvalue().splitlines() if "finer" in line]
-    stands = "thin: the training loss stands still, so messages are finer from round"
+    stands = "thin: the training loss has plateaued, so messages are finer from round"
     assert said == [f"{stands} 120 on", f"{stands} 240 on"]
 
 

@@ -120,8 +120,8 @@ def test_every_party_over_the_network_has_its_own_report(tmp_path: Path) -> None
         assert "Training bytes by direction and kind" in html
     assert "Test accuracy by epoch" in label
     assert "Calibration" in label
-    assert "This is what bank knows of it" in bank
-    assert "Model quality is known to clinic, which has the labels" in bank
+    assert "This report shows what bank knows about the run" in bank
+    assert "Only clinic, which has the labels, knows the model quality" in bank
     assert "thinwire party" in bank
     assert "private.json" not in bank
     assert "what clinic reaches alone" in label

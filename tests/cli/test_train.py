@@ -119,7 +119,7 @@ def test_privacy_of_a_job_says_why_nothing_is_proven(job: Path, here: Here) -> N
     said = json.loads(here("privacy", job, "--json").stdout)
     assert {row["end_to_end_epsilon"] for row in said["observers"]} == {"infinity"}
     for more, message in (
-        (["--width", "4", "--frozen"], "--width, --frozen: the job file says"),
+        (["--width", "4", "--frozen"], "--width, --frozen: the job file already sets"),
         ([], "give a job file"),
     ):
         shown = here("privacy", *([job] if more else []), *more)
@@ -158,7 +158,7 @@ def test_ctrl_c_says_how_to_go_on_and_that_works(job: Path, tmp_path: Path) -> N
     ("more", "message"),
     [
         (["--resume"], "--resume needs --out DIR"),
-        (["--resume", "--out", "nothing"], "nothing holds no run to go on with"),
+        (["--resume", "--out", "nothing"], "nothing holds no run to resume"),
         (["--out", "r"], "r already holds a run; resume it with --resume, or use a different --out"),
         (["--out", "r", "--resume", "--seed", "1"], "job.seed is 1, but the run in r began with 0"),
         (["--out", "r", "--resume", "--set", "recipe.compressor.fraction=0.5"], "recipe.compressor.fraction is 0.5"),

@@ -79,7 +79,7 @@ def falls_back(run: Run, name: str, damage: Damage, choice: random.Random) -> No
     damage(run, name, choice)
     process = run.start(name)
     run.tally.inject("damaged checkpoints")
-    run.until(lambda: "going on from round" in process.stderr or process.poll() is not None, 30, "not back")
+    run.until(lambda: "resuming from round" in process.stderr or process.poll() is not None, 30, "not back")
     assert "fell back to generation" in process.stderr, process.stderr
 
 

@@ -106,4 +106,4 @@ def test_a_key_of_another_user(stage: Stage) -> None:
             assert "may not read it" in fails_at_once(run, "bank")
         else:
             key.chmod(0o004)
-            assert "others than its owner" in fails_at_once(run, "bank")
+            assert "users other than its owner" in fails_at_once(run, "bank")

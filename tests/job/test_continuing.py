@@ -202,14 +202,14 @@ def test_parties_come_and_go_under_a_sum(job: Path) -> None:
     taken = load_job(job).start_from(run)
     assert (taken.taken, taken.fresh, taken.retired) == (("bank", "top"), ("gym",), ("shop",))
     assert any("gym join the sum from fresh weights" in note for note in taken.notes)
-    assert any("surrogates and worksets begin anew" in line for line in taken.describe())
+    assert any("surrogates and worksets start empty" in line for line in taken.describe())
 
 
 def test_weights_that_do_not_fit_are_refused_before_any_is_changed(job: Path) -> None:
     run, _ = earlier(job)
     later = load_job(job, ["party.shop.model={name='mlp',hidden=[3],width=4}"])
     before = {name: {k: t.clone() for k, t in m.state_dict().items()} for name, m in later.modules().items()}
-    with pytest.raises(BadInput, match=r"the model 'shop' .* does not fit .*begin it anew: --fresh shop"):
+    with pytest.raises(BadInput, match=r"the model 'shop' .* does not match .*reinitialise it: --fresh shop"):
         later.start_from(run)
     for name, module in later.modules().items():
         assert all(torch.equal(t, before[name][k]) for k, t in module.state_dict().items())
@@ -229,7 +229,7 @@ def test_what_is_no_finished_run_is_refused(job: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has not finished: resume it first"):
         load_job(job).start_from(tmp_path / "begun")
     run, _ = earlier(job)
-    with pytest.raises(BadInput, match=r"has nothing to take over: it holds models of bank, shop, top"):
+    with pytest.raises(BadInput, match=r"has nothing to reuse: it holds models of bank, shop, top"):
         load_job(job).start_from(run, fresh=["bank", "shop", "top"])
     (run / "models/bank.safetensors").write_bytes(b"no tensors")
     with pytest.raises(BadInput, match=r"bank.safetensors holds no model"):
@@ -239,7 +239,7 @@ def test_what_is_no_finished_run_is_refused(job: Path, tmp_path: Path) -> None:
 def test_a_guarantee_does_not_begin_from_weights_that_have_seen_the_rows(job: Path) -> None:
     run, _ = earlier(job)
     private = load_job(job, ["job.training={name='DPBottom',clip=1.0,noise_multiplier=1.0}"])
-    with pytest.raises(BadInput, match="a run with a privacy guarantee begins from fresh weights"):
+    with pytest.raises(BadInput, match="a run with a privacy guarantee must start from fresh weights"):
         private.start_from(run)
 
 
@@ -256,7 +256,7 @@ def test_the_command_says_what_it_took(job: Path, here: Here) -> None:  # noqa: 
     assert shown.returncode == 0, shown.stderr
     assert "begun from" not in shown.stderr
     shown = here("train", "job.toml", "--fresh", "shop", folder=folder)
-    assert (shown.returncode, "go with --from RUN" in shown.stderr) == (2, True)
+    assert (shown.returncode, "need --from RUN" in shown.stderr) == (2, True)
     shown = here("train", "job.toml", "--from", "nowhere", folder=folder)
     assert (shown.returncode, "is not a run folder" in shown.stderr) == (2, True)
 
@@ -285,7 +285,7 @@ def test_over_the_network_every_party_takes_over_its_own(tmp_path: Path, optimiz
     with threads(place, beginnings={n: InitFrom(run, (), optimizers) for n, run in earlier_runs.items()}) as parties:
         finished(parties)
         said = " ".join(parties["bank"].seen.sentences)
-    assert "the weights of bank are taken over" in said
+    assert "the weights of bank are reused" in said
     for name, tensors in left_models(place).items():
         for key, tensor in expected.models[name].state_dict().items():
             assert torch.equal(tensors[key], tensor), (name, key)

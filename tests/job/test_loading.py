@@ -137,10 +137,10 @@ def test_a_partys_own_module_is_found_beside_the_job_file(path: Path) -> None:
     assert isinstance(job.parties[0].bottom, nn.Sequential)
     for module, message in (
         ("its_own_module:Top", "party.bank.model.module: its_own_module:Top cannot be loaded"),
-        ("no_such_module:Top", "party.bank.model.module: no_such_module:Top is code, and none of this name is in"),
+        ("no_such_module:Top", "party.bank.model.module: no_such_module:Top is code, and it is not in"),
         ("its_own_module:NUMBER", "is int, not a class of torch modules"),
         ("its_own_module", 'must be "package.module:Class"'),
-        ("os:getcwd", "os:getcwd is code, and none of this name is in"),
+        ("os:getcwd", "os:getcwd is code, and it is not in"),
     ):
         with pytest.raises(BadInput, match=re.escape(message)):
             load_job(path, [f'party.bank.model={{module="{module}"}}'])
@@ -174,9 +174,9 @@ def test_a_network_inside_an_encoder(path: Path) -> None:
     )
     for network, message in (
         ('name="cnn",channel=2', "party.bank.model.network.channel: cnn takes no 'channel'"),
-        ('name="mlp",hidden=[3],width=5', "the network gives 5 values per row, width is 4"),
+        ('name="mlp",hidden=[3],width=5', "the network outputs 5 values per row, but width is 4"),
         ('name="bins"', "party.bank.model.network: Pretrained: network must be a network with weights"),
-        ('module="stranger:Net"', "party.bank.model.network.module: stranger:Net is code, and none of this name"),
+        ('module="stranger:Net"', "party.bank.model.network.module: stranger:Net is code, and it is not"),
     ):
         with pytest.raises(BadInput, match=re.escape(message)):
             load_job(path, ["party.bank.model=" + PRETRAINED.replace("NETWORK", network)]).check()
@@ -245,7 +245,10 @@ WRONG = [
     ("recipe.compressor={name='Uniform',bits=0}", "recipe.compressor.bits: Uniform: bits must be from 1 to 16"),
     ("recipe.compressor={name='QSGD',bits=0}", "recipe.compressor.bits: QSGD: bits must be"),
     ("recipe.compressor={name='Uniform',bits=4,dither=1}", "recipe.compressor.dither must be true or false, got 1"),
-    ("recipe.compressor={name='Uniform',bits=1}", "recipe: ErrorFeedback: Uniform(1) does not make what is left"),
+    (
+        "recipe.compressor={name='Uniform',bits=1}",
+        "recipe: ErrorFeedback: Uniform(1) does not shrink the remaining error",
+    ),
     ("recipe.compressor={name='Then',first='Sign',second='Sign'}", "recipe.compressor: Then: Sign keeps every value"),
     ("recipe={method='pbm',trials=16,beta=0.3}", "recipe.beta: PoissonBinomial: beta must be"),
     ("recipe={method='pbm',trials=0,beta=0.2}", "recipe.trials: PoissonBinomial: trials must be"),
@@ -265,7 +268,7 @@ WRONG = [
     ("link.bandwidth_mbit=-5", "link.bandwidth_mbit must be greater than 0, got -5"),
     ("link.parties.bnk.latency_ms=1", "link.parties.bnk: no feature party has this name; there are bank, shop"),
     ("party.bank.name='../x'", "party '../x': a name has letters"),
-    ("party.bank.name='shop'", "every party needs a name of its own"),
+    ("party.bank.name='shop'", "every party needs a unique name"),
     ("party.bank.model.name='mpl'", "party.bank.model.name must be one of linear, mlp"),
     ("party.bank.model.width=0", "party.bank.model.width: MLP: width must be an integer from 1 up, got 0"),
     ("party.bank.model.in_features=9", "party.bank.model: does not accept features of shape [3]"),
@@ -277,7 +280,10 @@ WRONG = [
     ("party.shop.features.columns=['agee']", "there is no column 'agee'"),
     ("party.shop.features.columns=['age']", "party.shop.test_features has 'visits' too; name the same columns"),
     ("party.shop.test_features.columns=['age']", "party.shop.test_features lacks 'visits'"),
-    ("party.bank.test_features={file='bank.npz',key='x'}", "party 'bank' has 96 test rows, but there are 32 test labels"),
+    (
+        "party.bank.test_features={file='bank.npz',key='x'}",
+        "party 'bank' has 96 test rows, but there are 32 test labels",
+    ),
     ("party.bank.features.key='x_test'", "party 'bank' has 32 rows, 'clinic' has 96 labels"),
     ("label_party.labels.column='sick'", "label_party.labels: "),
     ("label_party.fusion='max'", "label_party.fusion must be 'sum', 'mean' or 'concat', got 'max'"),
@@ -332,7 +338,11 @@ def test_a_job_file_may_have_a_byte_order_mark_and_crlf(path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "tests", "message"),
     [
-        ("0\n" * ROWS, "0\n" * TESTS, "label_party.labels: all 96 rows have class 0; training needs at least two classes"),
+        (
+            "0\n" * ROWS,
+            "0\n" * TESTS,
+            "label_party.labels: all 96 rows have class 0; training needs at least two classes",
+        ),
         ("0\n1\n" * (ROWS // 2), "0\n" * (TESTS - 1) + "2\n", "label_party.test_labels: cross_entropy: "),
         ("0\n2\n" * (ROWS // 2), "0\n" * TESTS, "label_party: cross_entropy: labels must be"),
         ("0\n0.5\n" * (ROWS // 2), "0\n" * TESTS, "cross_entropy: labels must be integers"),

@@ -88,7 +88,7 @@ def test_listen_and_address_follow_from_each_other() -> None:
     section = NetworkSection(listen="[::]:1", address="[2001:db8::1]:2")
     both = placed(section.listen, section.address)
     assert (both.listen_address(), both.dial_address()) == ("[::]:1", "[2001:db8::1]:2")
-    with pytest.raises(BadInput, match=r'network.listen is missing: .* such as listen = "0.0.0.0:7443"'):
+    with pytest.raises(BadInput, match=r'network.listen is missing; .* such as listen = "0.0.0.0:7443"'):
         placed(None, None).listen_address()
     for cannot_be_called in (None, "0.0.0.0:7443", "[::]:7443", "localhost:0"):
         with pytest.raises(BadInput, match=r"network\.address is missing: where the feature parties find"):

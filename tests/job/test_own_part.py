@@ -216,10 +216,10 @@ def test_the_own_section_is_whole_the_others_need_only_names(path: Path) -> None
 
 READ = [
     ("party.shop.name='../x'", "party '../x': a name has letters"),
-    ("party.shop.name='clinic'", "every party needs a name of its own"),
+    ("party.shop.name='clinic'", "every party needs a unique name"),
     ("recipe.local_steps=3", "recipe: with private labels a feature party cannot compute its own derivative"),
     ("recipe={method='pbm',trials=16,beta=0.2}", "recipe: secure sum needs 3 feature parties, there are 2"),
-    ("recipe.on_outage='continue'", "recipe: on_outage='continue' learns from cached exchanges"),
+    ("recipe.on_outage='continue'", "recipe: on_outage='continue' trains on cached exchanges"),
     ("job.device='toaster'", "job.device 'toaster' is not available"),
     ("job.metrics=['acuracy']", "job.metrics: metric 'acuracy' is not one of"),
     ("optimizer.lr=-1", "optimizer.lr: Adam: lr must be above 0"),
@@ -260,7 +260,7 @@ def test_batch_normalisation_at_a_feature_party(path: Path) -> None:
     np.savez(path.parent / "bank.npz", x=images[:ROWS], x_test=images[ROWS:])
     normalised = 'party.bank.model={name="resnet18",width=4,base_width=2}'
     read_party_view(path, "bank", [normalised]).load_features()
-    with pytest.raises(BadInput, match="batch normalisation cannot train on the last batch, which has one row"):
+    with pytest.raises(BadInput, match="batch normalisation cannot train on the last batch, which has only one row"):
         read_party_view(path, "bank", [normalised, "job.batch_size=5"]).load_features()
     third = JOB[JOB.index('[[party]]\nname = "shop"') : JOB.index("[label_party]")].replace('"shop"', '"kiosk"')
     path.write_text(JOB.replace("[label_party]", f"{third}[label_party]"))
@@ -300,7 +300,9 @@ def test_what_is_wrong_with_the_label_partys_data(path: Path, setting: str, mess
 def test_labels_of_one_class_teach_nothing(path: Path) -> None:
     (path.parent / "clinic.csv").write_text("ill\n" + "0\n" * ROWS)
     (path.parent / "clinic_test.csv").write_text("ill\n" + "0\n" * TESTS)
-    with pytest.raises(BadInput, match=r"label_party\.labels: all 96 rows have class 0; training needs at least two classes"):
+    with pytest.raises(
+        BadInput, match=r"label_party\.labels: all 96 rows have class 0; training needs at least two classes"
+    ):
         labels_of(read_party_view(path, "clinic"))
 
 

@@ -98,7 +98,7 @@ def test_the_cores_order_and_the_partys_own_keys_hold(folder: Path) -> None:
 
 
 CONFLICTS = [
-    ("[job]\nseed = 1", "[job]\nseed = 2", "job.seed is 1 here and 2 in core.toml; it is not this file's to change"),
+    ("[job]\nseed = 1", "[job]\nseed = 2", "job.seed is 1 here and 2 in core.toml; this file cannot change it"),
     (
         '[recipe]\ncompressor = { name = "TopK", fraction = 0.5 }',
         None,
@@ -151,9 +151,9 @@ IN_THE_CORE = [
     ),
     (
         CORE.replace('name = "bank"', 'name = "bank"\nmodel = { module = "os:getcwd" }'),
-        "party.bank.model.module: an included file names no code, or one party could run it at another",
+        "party.bank.model.module: an included file must not name code, or one party could run it at another",
     ),
-    (CORE + 'top = { module = "os:getcwd" }\n', "label_party.top.module: an included file names no code"),
+    (CORE + 'top = { module = "os:getcwd" }\n', "label_party.top.module: an included file must not name code"),
     (CORE + '[serve]\nclients = ["anybody"]\n', "serve: each party writes this in its own file"),
     (CORE + '[encryption]\nkey = "known"\n', "encryption: each party writes this in its own file"),
     (CORE.replace("[job]", '[job]\nscratch = "/etc"'), "job.scratch: each party writes this in its own file"),
@@ -164,7 +164,7 @@ IN_THE_CORE = [
     *(
         (
             CORE.replace('name = "bank"', f'name = "bank"\n{line}'),
-            f"party.bank.{line.split(' ')[0]}: an included file sets no data, keys or terms of serving of a party",
+            f"party.bank.{line.split(' ')[0]}: an included file must not set a party's data, keys or serving terms",
         )
         for line in (
             'features = { file = "secrets.csv" }',

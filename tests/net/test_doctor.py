@@ -135,7 +135,7 @@ def test_doctors_of_all_parties_meet(job: Path) -> None:
     assert {"round_trip_ms"} == set(bank["round trip"].facts)
     assert {"up_mbit", "down_mbit", "up_is_bound", "down_is_bound"} == set(bank["bandwidth"].facts)
     assert "bank sees its own derivative" in " ".join(bank["recipe"].more)
-    assert "reads the job as we do, embedding of width 4" in met["party bank"].says
+    assert "its job matches ours, embedding of width 4" in met["party bank"].says
     assert "for embeddings of width bank 4, shop 4" in met["top model"].says
     assert met["memory"].facts["state_bytes"] >= 2 * 4 * ROWS * 4  # two surrogates
 
@@ -160,7 +160,7 @@ def test_a_run_that_has_begun_is_not_disturbed_by_a_doctor(job: Path) -> None:
     (folder / "events.jsonl").touch()
     found = checks(job, "clinic", 60, "runs/clinic")
     assert found["party bank"].verdict is NOT_CHECKED
-    assert "a run has begun" in found["party bank"].says
+    assert "a run has started" in found["party bank"].says
 
 
 # The same job? --------------------------------------------------------------------------------------------------
@@ -553,7 +553,7 @@ def test_memory(job: Path, monkeypatch: pytest.MonkeyPatch, free_kb: int, verdic
     assert (found.facts["state_bytes"], found.facts["data_bytes"]) == (4 * 96 * 4 + 4 * 4 * 68, 128 * 3 * 4)
     assert found.verdict is verdict
     monkeypatch.setattr(preflight, "_MEMINFO", job.with_name("none"))
-    assert "not known here" in checks(job)["memory"].says
+    assert "unknown here" in checks(job)["memory"].says
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(1_000_000, PROBLEM), (60_000_000, WARNING), (10**9, OK)])

@@ -142,7 +142,10 @@ def test_new_ids_are_aligned_privately_first(
         words += ["--features", f"{name}={files[name]}"]
     done = here("predict", folder, "--out", "here.csv", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "bank: 1 of 20 rows have no match at the other parties and get no score (ids: 1 missing at shop)" in done.stderr
+    assert (
+        "bank: 1 of 20 rows have no match at the other parties and get no score (ids: 1 missing at shop)"
+        in done.stderr
+    )
     there = dict(zip(ids_of(tmp_path / "network.csv"), scores(tmp_path / "network.csv"), strict=True))
     alone = dict(zip(ids_of(tmp_path / "here.csv"), scores(tmp_path / "here.csv"), strict=True))
     for one, expected in there.items():
@@ -196,10 +199,10 @@ def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_p
         ([folder, "--out", "s.csv", "--only", "nothing.txt"], "cannot be read"),
         ([folder, "--out", "s.csv", "--only", "twice.txt"], "names an id twice"),
         ([folder, "--name", LABEL_PARTY, "--out", "s.txt", "--ids", bad], ".csv or .parquet"),
-        ([folder, "--out", "s.csv", "--only", "nobody.txt", "--rows", "1"], "give one of them"),
-        ([folder, "--out", "s.csv", "--set", "job.seed=1"], "--set is for --name"),
+        ([folder, "--out", "s.csv", "--only", "nobody.txt", "--rows", "1"], "use only one of them"),
+        ([folder, "--out", "s.csv", "--set", "job.seed=1"], "--set needs --name"),
         ([folder], "--out is missing"),
-        ([place.job, "--out", "s.csv"], "give a run's folder, or --name PARTY"),
+        ([place.job, "--out", "s.csv"], "give a run folder, or --name PARTY"),
         ([tmp_path / "nothing", "--out", "s.csv"], "is not a run folder"),
         ([folder, "--out", "s.txt"], ".csv or .parquet"),
         ([folder, "--out", "s.csv", "--rows", "99"], "there are 16 rows"),
@@ -210,7 +213,7 @@ def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_p
         ([folder, "--out", "s.csv", "--features", f"bank={narrow}", "--features", f"shop={narrow}"], "shape [2]"),
         ([folder, "--name", "bnak"], "did you mean 'bank'?"),
         ([folder, "--name", "bank"], "nobody has approved this for 'bank'; use --yes"),
-        ([folder, "--name", "bank", "--yes", "--out", "s.csv"], "are for the label party"),
+        ([folder, "--name", "bank", "--yes", "--out", "s.csv"], "belong to the label party"),
         ([place.job, "--name", "bank", "--yes"], "runs/job/bank is not a run folder"),
         ([folder, "--name", "bank", "--yes", "--features", "shop=x.npz"], "this is 'bank'"),
     ]

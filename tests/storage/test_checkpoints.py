@@ -196,7 +196,7 @@ def test_what_the_check_says_reaches_the_caller(tmp_path: Path) -> None:
     saved(tmp_path, 1, 2)
 
     def refuse(data: dict[str, Any]) -> None:
-        raise BadState(f"made by another job in round {data['round']}")
+        raise BadState(f"created by another job in round {data['round']}")
 
     with pytest.raises(BadState, match="another job in round 2"):
         opened(tmp_path).load(2, refuse)

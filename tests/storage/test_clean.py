@@ -88,7 +88,7 @@ def test_a_finished_party_whose_checkpoints_are_gone_says_so(network_run: Path, 
     place = made(tmp_path, Shape({"method": "svfl"}))
     ran(place)
     clean(place.out("bank"), Retention(checkpoints_days=0, messages_days=0), datetime.now(UTC))
-    with pytest.raises(BadInput, match="is finished, and its checkpoints were cleaned away"):
+    with pytest.raises(BadInput, match="is finished, and its checkpoints were removed"):
         open_party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
 
 
@@ -102,7 +102,7 @@ def test_the_rules_stand_in_the_job_and_may_change(tmp_path: Path, here: Here) -
     assert (shown.returncode, "removed checkpoints (" in shown.stdout) == (0, True)
     assert (tmp_path / "run/models/top.safetensors").exists()
     shown = here("train", "job.toml", "--out", "run", "--resume", "--set", "job.epochs=3", folder=tmp_path)
-    assert (shown.returncode, "its checkpoints were cleaned away" in shown.stderr) == (2, True)
+    assert (shown.returncode, "its checkpoints were removed" in shown.stderr) == (2, True)
 
 
 def test_nothing_is_kept_where_nothing_is_to_be_kept(tmp_path: Path, here: Here) -> None:  # noqa: F811

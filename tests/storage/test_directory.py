@@ -134,7 +134,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     directory = begun(tmp_path)
     (tmp_path / "models").touch()
-    with pytest.raises(WriteFailed, match=r"models/p0.safetensors: \d+ bytes could not be written"):
+    with pytest.raises(WriteFailed, match=r"models/p0.safetensors: could not write \d+ bytes"):
         directory.finish([], {"p0": nn.Linear(1, 1)})
 
 

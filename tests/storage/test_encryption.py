@@ -325,7 +325,7 @@ def test_files_that_change_places_are_noticed(run: Path) -> None:
     top.rename(run / "aside")
     bank.rename(top)
     (run / "aside").rename(bank)
-    with pytest.raises(DamagedFile, match="of another place or run"):
+    with pytest.raises(DamagedFile, match="from another path or run"):
         tw.load_run(run)
 
 
@@ -348,7 +348,7 @@ def test_without_its_marker_the_folder_is_refused_and_not_taken_for_a_readable_o
 def test_a_report_is_not_put_into_an_encrypted_run_unasked(run: Path, here: Here) -> None:  # noqa: F811
     shown = here("report", "run", folder=run.parent)
     assert shown.returncode == 2
-    assert "is encrypted, and a report of it is not; say where it may lie: --out FILE" in shown.stderr
+    assert "is encrypted, but a report is not; name the file to write it to: --out FILE" in shown.stderr
     assert here("report", "run", "--out", "seen.html", folder=run.parent).returncode == 0
     assert ILL[0] in (run.parent / "seen.html").read_text()
     assert ILL[0] not in (run / "report.html").read_text()

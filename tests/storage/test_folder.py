@@ -86,7 +86,7 @@ def test_two_folders_of_one_key_do_not_open_each_others_files(run: Path, tmp_pat
     other = tmp_path / "other"
     begin_files(other, key)
     (other / "private.json").write_bytes((run / "private.json").read_bytes())
-    with pytest.raises(BadState, match="of another place or run"):
+    with pytest.raises(BadState, match="from another path or run"):
         content(other)
     marker = json.loads((run / "encryption.json").read_text())
     assert marker["check"] != json.loads((other / "encryption.json").read_text())["check"]
@@ -150,7 +150,7 @@ def test_what_is_no_key_is_refused(tmp_path: Path, text: bytes) -> None:
 
 def test_a_key_that_others_may_read_is_refused(run: Path, key: Path) -> None:
     key.chmod(0o640)
-    with pytest.raises(BadKey, match=r"others than its owner may read .*mode 0640.*chmod 600"):
+    with pytest.raises(BadKey, match=r"users other than its owner can read .*mode 0640.*chmod 600"):
         content(run)
 
 

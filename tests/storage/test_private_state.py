@@ -87,7 +87,7 @@ def test_every_flipped_bit_and_every_truncation_is_noticed(tmp_path: Path) -> No
             flipped = bytearray(whole)
             flipped[index] ^= 1 << bit
             path.write_bytes(flipped)
-            with pytest.raises(BadState, match=r"(is damaged: .* bring it back|has format \d, this version reads 2)"):
+            with pytest.raises(BadState, match=r"(is damaged: .* restore it|has format \d, this version reads 2)"):
                 PrivateState.open(tmp_path)
         path.write_bytes(whole[:index])
         with pytest.raises(BadState, match="is damaged"):

@@ -256,7 +256,7 @@ def test_what_a_group_cannot_do_is_refused_with_the_way_out(
 def test_a_dry_run_counts_owners_and_says_what_they_learn() -> None:
     shown = run_dry(ratings_job(efvfl(TopK(0.25), labels="private")))
     assert shown.owners == {"people": USERS, "studio": FILMS}
-    assert any("parties that put these together (people, studio)" in seen for seen in shown.who_sees["studio"])
+    assert any("parties that combine these (people, studio)" in seen for seen in shown.who_sees["studio"])
     assert any("for every owner of training rows" in seen for seen in shown.who_sees["people"])
     assert shown.surrogate_bytes["people"] == 4 * USERS * WIDTH
     assert shown.rows == RATINGS

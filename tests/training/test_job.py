@@ -239,9 +239,9 @@ def test_wrong_parts_of_a_job_are_named() -> None:
     labels = tw.LabelParty("shop", y, top())
     with pytest.raises(BadInput, match="party 'bank' has 100 rows, 'shop' has 360 labels"):
         tw.Job([tw.FeatureParty("bank", x[0][:100], bottom(0))], labels, svfl())
-    with pytest.raises(BadInput, match="a name of its own"):
+    with pytest.raises(BadInput, match="a unique name"):
         tw.Job([party, party], labels, svfl())
-    with pytest.raises(BadInput, match="one feature party at least"):
+    with pytest.raises(BadInput, match="at least one feature party"):
         tw.Job([], labels, svfl())
     with pytest.raises(BadInput, match="5 test rows, but there are no test labels"):
         tw.Job([tw.FeatureParty("bank", x[0], bottom(0), x[0][:5])], labels, svfl())
@@ -253,7 +253,7 @@ def test_wrong_parts_of_a_job_are_named() -> None:
         tw.Job([party], labels, svfl(), target=("auc", 0.9))
     with pytest.raises(BadInput, match="a name has letters"):
         tw.FeatureParty("../bank", x[0], bottom(0))
-    with pytest.raises(BadInput, match="features and bottom belong together"):
+    with pytest.raises(BadInput, match="features and bottom must be given together"):
         tw.LabelParty("shop", y, top(), features=x[0])
     with pytest.raises(BadInput, match="bottom must be a torch module"):
         tw.FeatureParty("bank", x[0], "mlp")  # type: ignore[arg-type]
@@ -270,7 +270,7 @@ def test_models_that_do_not_fit_are_named() -> None:
         tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Linear(5, 8))], labels, svfl()))
     with pytest.raises(BadInput, match="party 'bank': the bottom model must give"):
         tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Unflatten(1, (4, 4)))], labels, svfl()))
-    with pytest.raises(BadInput, match="party 'shop': the top model and loss do not take embeddings of width 5"):
+    with pytest.raises(BadInput, match="party 'shop': the top model and loss do not accept embeddings of width 5"):
         tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Linear(16, 5))], labels, svfl()))
     wrong_widths = [tw.FeatureParty("a", x[0], nn.Linear(16, 8)), tw.FeatureParty("b", x[1], nn.Linear(16, 4))]
     with pytest.raises(BadParameter, match="concat"):
@@ -379,7 +379,7 @@ class Marked(Remembering):
     [
         (Marked(bottom(0), torch.zeros(2, dtype=torch.complex64)), "p0: mark has type torch.complex64"),
         (Marked(bottom(0), torch.zeros(2, dtype=torch.uint16)), "p0: mark has type torch.uint16, which is not saved"),
-        (Marked(bottom(0), torch.tensor([1.0, torch.nan])), "p0: mark holds NaN, which counts as damage"),
+        (Marked(bottom(0), torch.tensor([1.0, torch.nan])), "p0: mark holds NaN, which would be treated as damage"),
         (Remembering(bottom(0), {"steps": 3}), "p0: _extra_state is dict; models are saved as tensors"),
     ],
     ids=["complex", "uint16", "nan", "extra state"],
@@ -436,7 +436,7 @@ def test_more_wrong_jobs_are_named() -> None:
         tw.Job(
             [tw.FeatureParty("a", x[0], one), tw.FeatureParty("b", x[1], one)], tw.LabelParty("l", y, top()), svfl()
         )
-    with pytest.raises(BadInput, match="that name stands for the top model"):
+    with pytest.raises(BadInput, match="that name is reserved for the top model"):
         tw.FeatureParty("top", x[0], one)
     normed = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8))
     made = tw.Job([tw.FeatureParty("a", x[0], normed)], tw.LabelParty("l", y, top()), svfl(), batch_size=359)

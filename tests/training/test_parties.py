@@ -57,7 +57,7 @@ def test_truth_values_are_numbers_and_a_tensor_is_not_copied() -> None:
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        (["baker", "smith"], "column 'job' holds text; turn it into numbers by thinwire.data.prepare"),
+        (["baker", "smith"], "column 'job' holds text; convert it to numbers with thinwire.data.prepare"),
         (["1.5", "2"], "column 'job' holds text"),
         (pd.Categorical([3, 4]), "column 'job' holds categories"),
         (pd.to_datetime(["2024-01-01", "2024-01-02"]), "column 'job' holds dates"),
@@ -90,7 +90,7 @@ def test_labels_are_any_line_of_numbers(labels: Any) -> None:
 
 def test_labels_of_text_are_refused_with_the_way_to_code_them() -> None:
     for labels in (["yes", "no"], pd.Series(["yes", "no"]), np.array(["yes", "no"])):
-        with pytest.raises(BadLabels, match=r"labels hold text, not numbers; code classes by .*np\.unique"):
+        with pytest.raises(BadLabels, match=r"labels hold text, not numbers; encode classes with .*np\.unique"):
             tw.LabelParty("shop", labels, nn.Linear(1, 2))
 
 

@@ -226,12 +226,12 @@ def test_separated_classes_are_refused_and_a_penalty_is_the_way_out() -> None:
 def test_a_group_of_one_class_is_refused_too() -> None:
     labels, group = make_labels("logistic"), TABLE[:, 0] > 1
     labels[group] = 1
-    with pytest.raises(BadInput, match="predict some rows perfectly"):
+    with pytest.raises(BadInput, match="separate some rows perfectly"):
         run([np.column_stack([group, TABLE[:, 1:5]]), TABLE[:, 5:]], labels)
 
 
 def test_one_class_is_refused() -> None:
-    with pytest.raises(BadLabels, match="training needs two"):
+    with pytest.raises(BadLabels, match="training needs at least two"):
         run([TABLE], np.ones(ROWS, np.int64))
 
 
@@ -243,12 +243,12 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], tw.Job]]] = {
     ),
     "batches": (
         IncompatibleRecipe,
-        "all rows at once; leave batch_size out",
+        "all rows at once; remove batch_size",
         lambda: make_job([TABLE], make_labels("logistic"), batch_size=32),
     ),
     "another method": (
         IncompatibleRecipe,
-        "not made for fedbcd; use svfl",
+        "does not work with fedbcd; use svfl",
         lambda: make_job([TABLE], make_labels("logistic"), recipe=tw.methods.fedbcd(2)),
     ),
     "frozen": (
@@ -293,7 +293,7 @@ def test_validation_rows_need_the_last_model() -> None:
         "clinic", labels[50:], tw.learners.RegressionTop(), loss=Losses["logistic"], validation_labels=labels[:50]
     )
     job = tw.Job([party], clinic, SVFL, epochs=30, metrics=["auc"])
-    with pytest.raises(IncompatibleRecipe, match='write deliver = "last"'):
+    with pytest.raises(IncompatibleRecipe, match='set deliver = "last"'):
         job.check()
     job.deliver = "last"
     result = tw.train(job, callbacks=[])

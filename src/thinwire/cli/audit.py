@@ -71,6 +71,6 @@ def _format_notes(report: AuditReport) -> Iterator[str]:
 _VERDICTS = {
     "holds": "HOLDS. No test refutes the claim, and common faults would have been detected, except as noted.",
     "refuted": "REFUTED. The noise or masks are not what the recipe claims.",
-    "inconclusive": "INCONCLUSIVE. There are too few samples to refute the claim, or the run's messages are too few or were "
-    "not examined (--replay).",
+    "inconclusive": "INCONCLUSIVE. There are too few samples to refute the claim, or the run's messages are too few "
+    "or were not examined (--replay).",
 }

@@ -71,7 +71,7 @@ def _format_name(name: str) -> str:
 
 
 def _print(found: Diagnosis) -> None:
-    over = "one seed" if found.seeds == 1 else f"means and deviations over {found.seeds} seeds"
+    over = "one seed" if found.seeds == 1 else f"means and standard deviations over {found.seeds} seeds"
     headings = (found.metric, "against your recipe", "sent")
     table = build_table(f"{found.metric} at the end; {over}", ["run"], headings)
     for line in found.lines:

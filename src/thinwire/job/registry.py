@@ -127,7 +127,7 @@ def fill_recipe_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_optimizer(path: str, table: Mapping[str, Any]) -> OptimizerSpec:
-    """`name` and its arguments; the step size is a number, or a table that changes with the round."""
+    """`name` and its arguments; the learning rate is a number, or a table that changes with the round."""
     name, arguments = look_up(path, table, "name", OPTIMIZERS)
     if isinstance(arguments.get("lr"), Mapping):
         kind, given = look_up(f"{path}.lr", arguments["lr"], "name", STEP_SIZES)

@@ -23,8 +23,8 @@ PREDICTION = "prediction"
 _LONGEST = 80  # of a value in a message: the other one comes from a peer
 _OF_THE_LABEL_PARTY = ("begin", "away", "aborted")
 _OTHER_PURPOSE = {
-    None: "one of {0!r} and this party is training, the other is aligning or predicting: start the same command at every "
-    "party",
+    None: "one of {0!r} and this party is training, the other is aligning or predicting: start the same command at "
+    "every party",
     PREDICTION: "one of {0!r} and this party has come to predict, the other has not: start `thinwire predict` or "
     "`thinwire serve` at every party",
     "alignment": "{0!r} wants to train, but this side is aligning; run `thinwire align` at every party first",

@@ -1,6 +1,6 @@
 """`run.json`, which says what wrote a run's folder and who took part; and an earlier run, to begin from it.
 
-An earlier run's folder is read and never changed: its models, and its optimisers' memory.
+An earlier run's folder is read and never changed: its models, and its optimizers' state.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_labels_that_are_refused() -> None:
         (["1", "2", "1e999"], {}, "row 3, label 'y' is '1e999', not a finite number"),
         ([1.5, float("nan"), 2.5], {"task": "regression"}, "row 2, label 'y' is 'nan', not a finite number"),
         (["a", "b", "c"], {"task": "binary"}, "holds 3 classes"),
-        (["a", "b"], {"classes": ("a", "b", "c")}, "no training row is of class 'c'"),
+        (["a", "b"], {"classes": ("a", "b", "c")}, "no training row has class 'c'"),
         (["a", "b"], {"classes": ("a", "a")}, "names one class twice"),
         ([f"x{k}" for k in range(1200)], {}, "is it the label column"),
     ]

@@ -331,7 +331,9 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         preparation.apply({**good, "age": ["inf"]})
     with pytest.raises(BadColumn, match="column 'ok' holds 'perhaps', neither true nor false"):
         preparation.apply({**good, "ok": ["perhaps"]})
-    with pytest.raises(BadColumn, match="there is no column 'age'; the columns are 'Age', 'ok', 'day'; did you mean 'Age'"):
+    with pytest.raises(
+        BadColumn, match="there is no column 'age'; the columns are 'Age', 'ok', 'day'; did you mean 'Age'"
+    ):
         preparation.apply({"Age": ["1"], "ok": ["no"], "day": ["2024-01-01"]})
     with pytest.raises(BadTable, match="no rows"):
         preparation.apply({"age": [], "ok": [], "day": []})
@@ -352,7 +354,7 @@ def test_tables_that_cannot_be_fitted() -> None:
         Preparation.fit({"age": [1, 2]}, Settings(types={"aeg": "number"}))
     with pytest.raises(BadColumn, match="there is no column 'aeg'"):
         Preparation.fit({"age": [1, 2]}, Settings(known={"aeg": [0.0, 1.0]}))
-    with pytest.raises(BadColumn, match=r"known\.age is what is known of a number, but types says category"):
+    with pytest.raises(BadColumn, match=r"known\.age describes a number, but types declares category"):
         Preparation.fit({"age": [1, 2]}, Settings(known={"age": [0.0, 1.0]}, types={"age": "category"}))
     with pytest.raises(BadColumn, match=r"known\.age must be \[lowest, highest\]"):
         Preparation.fit({"age": [1, 2]}, Settings(known={"age": [1.0, 0.0]}))
@@ -360,7 +362,7 @@ def test_tables_that_cannot_be_fitted() -> None:
         Preparation.fit({"age": [[1], [2]]})
     with pytest.raises(BadColumn, match="would become 5000 numbers per row; use a smaller vocabulary, fewer buckets"):
         Preparation.fit({"town": ["x", "y"]}, Settings(known={"town": 5000}))
-    with pytest.raises(BadColumn, match="are they meant"):
+    with pytest.raises(BadColumn, match="is that intended"):
         Preparation.fit({"age": [1e300, 2]})
 
 

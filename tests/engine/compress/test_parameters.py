@@ -55,8 +55,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: QSGD(levels=0), "QSGD: levels must be from 1 to 65536, got 0"),
     (lambda: Uniform(17), "Uniform: bits must be from 1 to 16, got 17"),
     (lambda: Uniform(2, dither=1), "Uniform: dither must be True or False, got 1"),  # type: ignore[arg-type]
-    (lambda: Uniform(2, bounds=(1, 1)), "Uniform: bounds must rise and be finite"),
-    (lambda: Uniform(2, bounds=(0, float("inf"))), "Uniform: bounds must rise and be finite"),
+    (lambda: Uniform(2, bounds=(1, 1)), "Uniform: bounds must be increasing and finite"),
+    (lambda: Uniform(2, bounds=(0, float("inf"))), "Uniform: bounds must be increasing and finite"),
     (lambda: Uniform(2, bounds=3), "Uniform: bounds must be a pair"),  # type: ignore[arg-type]
     (lambda: Uniform(2, bounds=(1, 2, 3)), "Uniform: bounds must be a pair"),  # type: ignore[arg-type]
     (lambda: HexLattice(0), "HexLattice: bits must be above 0 and at most 12, got 0"),

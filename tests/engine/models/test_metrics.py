@@ -118,7 +118,7 @@ def test_outputs_with_nan_give_nan(name: str) -> None:
 
 @pytest.mark.parametrize("value", [0, 1])
 def test_auc_needs_both_classes(value: int) -> None:
-    with pytest.raises(BadInput, match=f"AUC needs both classes: these 4 rows are all of class {value}"):
+    with pytest.raises(BadInput, match=f"AUC needs both classes: all 4 rows have class {value}"):
         compute("auc", torch.randn(4), torch.full((4,), value))
 
 

@@ -1,4 +1,4 @@
-"""Step sizes at their first, middle and last round; optimisers against steps made by hand."""
+"""Learning rates at their first, middle and last round; optimisers against steps made by hand."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
             "no party is called 'shpo'; there are bank, shop; did you mean 'shop'?",
         ),
         ((*BOTH[:4], "--label", "shop:bougt"), "there is no column 'bougt'; the columns are 'customer', 'spend'"),
-        ((*BOTH, "--party", "shop=bank.csv"), "every party needs a name of its own"),
+        ((*BOTH, "--party", "shop=bank.csv"), "every party needs a unique name"),
         ((*BOTH, "--party", "bank.csv"), "--party bank.csv: write it as --party bank=bank.csv"),
         ((*BOTH, "--party", "post=post.csv"), "post.csv does not exist"),
         ((*BOTH, "--party", "post=job.xls"), "job.xls does not exist"),
@@ -133,18 +133,18 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
             "must be one of tabular, trees, images, ctr, series, private, got 'tabluar'; did you mean",
         ),
         ((*BOTH, "--model", "tree"), "--model must be one of boosted_trees, mlp, got 'tree'"),
-        ((*BOTH, "--model", "boosted_trees", "--template", "ctr"), "the template 'ctr' has models of its own"),
+        ((*BOTH, "--model", "boosted_trees", "--template", "ctr"), "the template 'ctr' already chooses a model"),
         ((*BOTH, "--template", "private"), "needs 3 feature parties beside the label party, there are 1"),
         ((*BOTH, "--id", "custmer"), "there is no column 'custmer'; the columns are 'customer'"),
         ((*BOTH, "--id", "bank:custmer"), "there is no column 'custmer'; the columns are 'customer'"),
         (
             (*BOTH, "--id", "customer", "--id", "age"),
-            "one column identifies the rows, got customer, age; say PARTY:COLUMN",
+            "one column identifies the rows, got customer, age; use PARTY:COLUMN",
         ),
-        ((*BOTH, "--id", "bank:note"), "not one id is in all of 'note' of bank.csv, 'customer' of shop.csv"),
+        ((*BOTH, "--id", "bank:note"), "no id appears in all of 'note' of bank.csv, 'customer' of shop.csv"),
         (
             (*BOTH, "--id", "bank:age", "--id", "shop:spend"),
-            "not one id is in all of 'age' of bank.csv, 'spend' of shop.csv",
+            "no id appears in all of 'age' of bank.csv, 'spend' of shop.csv",
         ),
         (("nowhere/job.toml", *BOTH), "nowhere is not a folder"),
     ],
@@ -248,14 +248,14 @@ def test_what_the_core_says_is_left_to_it(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ((), "--party is missing; name which of bank, shop this is and its file, as in --party bank=bank.csv"),
-        (("--party", "bank=bank.csv", "--party", "shop=shop.csv"), "the part of one party, its own"),
+        (("--party", "bank=bank.csv", "--party", "shop=shop.csv"), "only the part of one party"),
         (("--party", "bnak=bank.csv"), "has no party 'bnak'; there are bank, shop; did you mean 'bank'?"),
         (("--party", "bank"), "--party bank: write it as --party bank=bank.csv"),
-        (("--party", "shop=bank.csv"), "--label is missing: 'shop' holds the label; say in which column"),
+        (("--party", "shop=bank.csv"), "--label is missing: 'shop' holds the label; name its column"),
         (("--party", "bank=bank.csv", "--label", "age"), "the label is held by 'shop', not by 'bank'"),
         (("--party", "bank=bank.csv", "--id", "custmer"), "there is no column 'custmer'"),
         (("--party", "bank=bank.csv", "--id", "age", "--id", "job"), "one column identifies the rows, got age, job"),
-        (("--party", "bank=x.npz"), "keeps rows back by their ids (job.split); say which array holds them by --id"),
+        (("--party", "bank=x.npz"), "splits rows by their ids (job.split); name the array of ids with --id"),
         (("--party", "bank=x.npz", "--id", "name"), "there is no array 'name'; the file holds x [4, 2]"),
     ],
 )
@@ -369,7 +369,9 @@ def test_an_id_is_asked_for_where_several_columns_could_be(here: Here, tmp_path:
     write_people(tmp_path, row=list(range(40)))
     done = here("init", *A_AND_B, "--id", "client", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "which column identifies the rows of 'a'? 'customer', 'row' could; say --id a:COLUMN as well" in done.stderr
+    assert (
+        "which column identifies the rows of 'a'? 'customer', 'row' could; say --id a:COLUMN as well" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -385,7 +387,7 @@ def test_an_id_is_asked_for_where_several_columns_could_be(here: Here, tmp_path:
         (
             {"customer": TWICE},
             ("--id", "customer"),
-            "column 'customer' cannot name the rows: 'A17' stands in line 19",
+            "column 'customer' cannot identify the rows: 'A17' appears in line 19",
         ),
         ({"customer": TWICE}, ("--id", "a:customer", "--id", "b:client"), "'A17' appears in line 19 and line 32"),
     ],
@@ -408,7 +410,7 @@ def test_a_second_column_that_looks_like_an_id_is_noted(here: Here, tmp_path: Pa
     write_people(tmp_path, account=TWICE)
     done = here("init", *A_AND_B, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    note = "a.csv: column 'account' looks like an id, but 'A17' appears in line 19 and line 32; the rows are " "named by"
+    note = "a.csv: column 'account' looks like an id, but 'A17' appears in line 19 and line 32; the rows are named by"
     assert note in done.stdout
     assert "A17" not in (tmp_path / "job.toml").read_text(), "a job file is passed on: it holds no value of a table"
 
@@ -546,7 +548,7 @@ def test_with_a_guarantee(tmp_path: Path) -> None:
     write_csv(tmp_path / "clinic.csv", {"person": ids, "ill": list(rng.integers(0, 2, 200))}, range(200))
     files = {name: tmp_path / f"{name}.csv" for name in ("a", "b", "c", "clinic")}
     write_job(JobAnswers("private", files, ("clinic", "ill"), dict.fromkeys(files, "person")), tmp_path / "job.toml")
-    assert "REPLACE prepare.known by what is public" in (tmp_path / "job.toml").read_text()
+    assert "REPLACE prepare.known with public knowledge" in (tmp_path / "job.toml").read_text()
     job = load_job(tmp_path / "job.toml", ["job.epochs=0.2"])
     assert isinstance(job.training, DPBottom)
     assert all(
@@ -601,7 +603,9 @@ def test_a_core_for_trees_says_the_loss_and_parts_follow_it(here: Here, tmp_path
     assert "top" not in tomllib.loads((tmp_path / "shop.toml").read_text())["label_party"]
     other = here("init", "worth.toml", *part, "shop=worth.csv", "--label", "worth", folder=tmp_path)
     assert other.returncode == 2
-    assert "--label worth: the labels are regression, which does not match core.toml; write this under" in other.stderr
+    assert (
+        "--label worth: the labels are regression, which does not match core.toml; write this under" in other.stderr
+    )
     assert 'loss = "squared_error"' in other.stderr
 
 

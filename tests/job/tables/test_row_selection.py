@@ -39,7 +39,8 @@ def test_rows_without_a_partner_are_counted_with_whoever_lacks_them() -> None:
     assert found["shop"] == UnmatchedRows(2, 4, {"bank": 1, "post": 1}, 0)
     told = found["bank"].describe("bank")
     assert told == (
-        "bank: 3 of 5 rows have no match at the other parties and get no score (ids: 2 missing at shop, 2 missing " "at post, 1 held only by bank)"
+        "bank: 3 of 5 rows have no match at the other parties and get no score (ids: 2 missing at shop, 2 missing "
+        "at post, 1 held only by bank)"
     )
     assert compare_ids({"bank": [1, 2], "shop": [2, 1]})["bank"] == UnmatchedRows(0, 2, {}, 0)
 

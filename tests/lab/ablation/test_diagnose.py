@@ -173,11 +173,11 @@ def test_the_axis_that_costs_is_named_and_the_other_is_not() -> None:
     assert not down.against_recipe.is_clear
     said = found.describe()
     assert "Your recipe is worse" in said[0]
-    assert said[1].startswith("Splitting the network between parties costs nothing that shows")
-    assert said[2].startswith("What travels up (TopK(0.01)) costs")
+    assert said[1].startswith("Splitting the network between parties has no significant cost")
+    assert said[2].startswith("Uplink compression (TopK(0.01)) costs")
     assert said[3].startswith("What travels down")
     assert "no statistically significant cost" in said[3]
-    assert said[-1].startswith("Next: send slightly more up: a larger fraction than 0.01; efvfl makes good")
+    assert said[-1].startswith("Next: send slightly more up: a larger fraction than 0.01; efvfl corrects")
 
 
 def test_class_weights_are_not_applied_twice() -> None:
@@ -230,7 +230,7 @@ def made(metric: str, **values: list[float | None]) -> Diagnosis:
 def test_words_where_there_is_nothing_to_explain() -> None:
     found = made("accuracy", centralised=[0.9, 0.91, 0.9], svfl=[0.9, 0.91, 0.9], recipe=[0.91, 0.9, 0.89])
     assert "is not statistically significant" in found.describe()[0]
-    assert found.describe()[-1].endswith("the recipe is not the limit.")
+    assert found.describe()[-1].endswith("the recipe is not the bottleneck.")
     better = made("accuracy", centralised=[0.9, 0.91, 0.9], recipe=[0.95, 0.96, 0.95])
     assert "Your recipe is better, by 0.0500" in better.describe()[0]
 
@@ -238,7 +238,7 @@ def test_words_where_there_is_nothing_to_explain() -> None:
 def test_lower_is_better_where_the_metric_is_a_loss() -> None:
     found = made("log_loss", centralised=[0.2, 0.21, 0.2], recipe=[0.3, 0.31, 0.3], up=[0.2, 0.21, 0.2])
     assert "Your recipe is worse, by 0.1000" in found.describe()[0]
-    assert any(said.startswith("What travels up (TopK(0.5)) costs 0.1000") for said in found.describe())
+    assert any(said.startswith("Uplink compression (TopK(0.5)) costs 0.1000") for said in found.describe())
 
 
 def test_one_seed_of_a_metric_without_known_chance_claims_nothing() -> None:

@@ -111,7 +111,7 @@ def test_what_was_heard_is_what_was_sent(recipe: tw.Recipe, least: float) -> Non
 def test_under_secure_sum_all_hear_the_same() -> None:
     told = record_derivatives(job(pbm(16, 0.2), epochs=1))
     assert all(torch.equal(told[name], told["bank"]) for name in PARTIES)
-    with pytest.raises(BadInput, match="there is nothing to listen to"):
+    with pytest.raises(BadInput, match="there is nothing to attack"):
         record_derivatives(job(efvfl(Uniform(8), labels="shared")))
 
 
@@ -282,7 +282,7 @@ def few(rows: int, labels: torch.Tensor) -> tw.Job:
 
 
 def test_small_jobs_are_audited_as_far_as_it_makes_sense() -> None:
-    with pytest.raises(BadInput, match="the job has 40 training rows; an audit needs 50"):
+    with pytest.raises(BadInput, match="the job has 40 training rows; an audit needs at least 50"):
         audit_job(few(40, torch.arange(40) % 2))
     # Six rows of a class are too few to attack, and a party with constant columns has nothing to lose.
     for rows in (60, 200):

@@ -111,7 +111,7 @@ def test_physionet_compact_is_the_same(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="'params' holds int64, not words"):
         load_split("physionet2012", folder=tmp_path / "b")
     np.savez(file, **{**arrays, "params": np.array(MEASURED, dtype=object)})
-    with pytest.raises(BadInput, match="'params' is an array of Python objects, which we never load"):
+    with pytest.raises(BadInput, match="'params' is an array of Python objects, which thinwire never loads"):
         load_split("physionet2012", folder=tmp_path / "b")
 
 

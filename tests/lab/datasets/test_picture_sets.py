@@ -105,8 +105,12 @@ PACKED = gzip.compress(np.random.default_rng(0).bytes(300_000))
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD[:9]), "ends at byte 9, within its header of 16 bytes"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD)[:-9], "cut off at byte"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD) + b"more", "Not a gzipped file (b'mo')"),
-        ("train-images-idx3-ubyte.gz", GOOD, "damaged, or not gzipped: Not a gzipped file"),
-        ("train-images-idx3-ubyte.gz", PACKED[:200_000] + bytes(9) + PACKED[200_009:], "damaged, or not gzipped: "),
+        ("train-images-idx3-ubyte.gz", GOOD, "damaged, or not gzip-compressed: Not a gzipped file"),
+        (
+            "train-images-idx3-ubyte.gz",
+            PACKED[:200_000] + bytes(9) + PACKED[200_009:],
+            "damaged, or not gzip-compressed: ",
+        ),
         ("train-labels-idx1-ubyte.gz", gzip.compress(GOOD), "starts with 00000803 at byte 0, expected 00000801"),
         ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.zeros(19, np.uint8))), "20 pictures, but 19 labels"),
         (

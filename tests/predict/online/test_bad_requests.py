@@ -70,7 +70,7 @@ BAD: dict[str, tuple[Any, int, str, str]] = {
     "unknown id": ({"ids": ["nobody"]}, 404, "unknown_id", "'nobody': no row has this id"),
     "id outside the intersection": ({"ids": [OUTSIDE]}, 404, "outside_alignment", "not all parties hold a row"),
     "id of nothing": ({"ids": [" "]}, 404, "unknown_id", "'': no row has this id"),
-    "id that is no text": (b'{"ids": ["\\ud800"]}', 400, "bad_input", "no Unicode text"),
+    "id that is no text": (b'{"ids": ["\\ud800"]}', 400, "bad_input", "not valid Unicode"),
     "id null": ({"ids": [None]}, 400, "wrong_type", "ids[0] must be text or an integer, got null"),
     "id fraction": ({"ids": [1.5]}, 400, "wrong_type", "ids[0]"),
     "too many rows": ({"rows": [0] * 1001}, 413, "too_many_rows", "1001 rows, one request may name 1000"),
@@ -261,7 +261,7 @@ def test_what_a_party_sends_is_looked_at(found: Served, monkeypatch: pytest.Monk
     bodies = {
         "shape [1, 3], expected [1, 4]": as_sent(torch.zeros(1, 3)),
         "NaN or infinity": encode(Dense((1, 4), torch.float32, np.full(4, np.nan, np.float32))),
-        "a body that cannot be": b"\xff",
+        "invalid message body": b"\xff",
         "an answer that is none": None,
     }
     for says, body in bodies.items():

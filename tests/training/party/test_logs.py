@@ -51,7 +51,7 @@ def test_ones_own_log_is_told_in_words(done: Place, here: Here) -> None:  # noqa
 def test_what_cannot_be_asked(done: Place, here: Here) -> None:  # noqa: F811
     words = ("logs", done.job, "--name", "bank", "--out", done.out("bank"))
     for wrong, said in (
-        (["--follow", "--json"], "one JSON object has an end"),
+        (["--follow", "--json"], "because a JSON object must end"),
         (["--party", "shop"], "it only makes calls and does not accept any; only 'clinic'"),
         (["--party", "gym"], "it is not a party of this job"),
         (["--out", done.folder / "nowhere"], "the party has not begun here"),

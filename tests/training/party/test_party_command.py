@@ -179,7 +179,8 @@ def test_the_terms_say_who_sees_what_with_shared_labels(tmp_path: Path) -> None:
 def test_the_terms_say_that_a_run_will_not_repeat(tmp_path: Path) -> None:
     shape = Shape({"method": "celu", "capacity": 2, "reuse": 2, "overlap": "filling"})
     assert (
-        "not repeatable to the bit" in read_party_view(made(tmp_path, shape).job, "bank").consent.describe_training()
+        "not reproducible bit for bit"
+        in read_party_view(made(tmp_path, shape).job, "bank").consent.describe_training()
     )
 
 
@@ -368,8 +369,8 @@ def test_refused_certificates_and_ids_stay_out_of_the_log(tmp_path: Path, comman
         code, _, said = command("party", job, "--name", "bank", "--yes", "--out", place.out("bank"))
     assert code == 2
     logs = [(place.out(name) / "log.jsonl").read_text() for name in ("bank", LABEL_PARTY)]
-    assert "list other row ids" in said
-    assert "list other row ids" in logs[1]
+    assert "list different row ids" in said
+    assert "list different row ids" in logs[1]
     for text in (said, *logs):
         assert not any(one in text for one in arrays["id"])
     assert not re.search(r"[0-9a-f]{64}", "".join(logs))

@@ -128,8 +128,8 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
 
         shown = thinwire("abort", "job.toml", "--name", "bank", typed="y\n")
         assert (shown.returncode, shown.stderr) == (0, "")
-        assert "It ends the run at every party, for good." in shown.stdout
-        assert "aborted by 'bank': bank, shop, clinic end with exit code 1" in shown.stdout
+        assert "This ends the run at every party and cannot be undone." in shown.stdout
+        assert "aborted by 'bank': bank, shop, clinic exit with code 1" in shown.stdout
         said = "thinwire: the run was aborted by 'bank'; start another one in a new --out folder [aborted]"
         assert [ended(process) for process in running.values()] == [(1, said)] * 3
     for name in running:
@@ -196,9 +196,7 @@ def test_a_run_that_was_stopped_is_shown_as_stopped_with_the_way_on(job: Path, t
         assert ended(running["shop"])[0] == 130
         until(job, lambda status: bool(status["parties"]["shop"]["stopped"]))
         shown = thinwire("status", "job.toml", "--name", "bank").stdout
-        assert re.search(
-            r"  shop  stopped by its own people \S+ s ago; the run goes on once it has been started", shown
-        )
+        assert re.search(r"  shop  stopped by its operator \S+ s ago; the run resumes once it is", shown)
 
         running["clinic"].send_signal(signal.SIGINT)
         assert ended(running["clinic"])[0] == 130
@@ -227,7 +225,7 @@ def test_a_run_that_was_stopped_is_shown_as_stopped_with_the_way_on(job: Path, t
         again.command([THINWIRE, *words[1:], "--yes"], Path.cwd())
         until(job, lambda status: status["round"] > before)
         runs["shop"].look()
-        assert "going on from round" in "".join(said for _, said in log_lines(runs["shop"], None))
+        assert "resuming from round" in "".join(said for _, said in log_lines(runs["shop"], None))
         assert runs["shop"].state() == "running"
 
 

@@ -216,7 +216,9 @@ class _Centred(nn.Module):
 def test_a_model_that_looks_across_rows_is_refused(tmp_path: Path, looks: nn.Module) -> None:
     own = read_party_view(write_job(tmp_path), "bank")
     party = FeatureParty("bank", torch.randn(8, 3), nn.Sequential(nn.Linear(3, 3), looks))
-    with pytest.raises(BadInput, match=r"party.bank.model: .*Start this party without torchrun, or let every row"):
+    with pytest.raises(
+        BadInput, match=r"party.bank.model: .*Start this party without torchrun, or compute every row"
+    ):
         require_separate_rows(own, party)
 
 

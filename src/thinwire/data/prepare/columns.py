@@ -148,7 +148,7 @@ class _WithGaps(_Column):
 
 
 class NumberColumn(_WithGaps):
-    """Gaps filled or kept, scaled."""
+    """Missing values filled or kept, scaled."""
 
     kind: Literal["number"] = "number"
     fill: Finite  # of gaps that are not kept

@@ -86,7 +86,7 @@ class Preparation(_Fitted):
         for column in columns:
             if found.categories == "one_hot" and isinstance(column, CodedColumn) and column.size > _WIDEST:
                 raise BadColumn(
-                    f"{cells.what}: column {column.name!r} would become {column.size} numbers a row; use a smaller "
+                    f"{cells.what}: column {column.name!r} would become {column.size} features; use a smaller "
                     'vocabulary, fewer buckets, or categories = "codes" with a deep_tower'
                 )
         if not found.width:

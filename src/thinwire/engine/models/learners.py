@@ -42,7 +42,7 @@ __all__ = ["BoostedTrees"]
 class BoostedTrees(nn.Module):
     """Gradient-boosted trees as a bottom model: every exchange adds trees that are fitted to its derivative.
 
-    `width` is how many numbers a row's embedding has: one for a single logit or a value, one per class otherwise, and
+    `width` is the size of a row's embedding: one for a single logit or a value, one per class otherwise, and
     under an `InteractionTop` behind them `pairs` for each. `curvature` is "derived", |g| (1 - |g|) of a row's
     derivative g, which is right for logistic and softmax losses where outputs are summed and the top model adds a
     bias; "mean_square" of all rows' derivatives, its mean for any likelihood; or one number. The first columns,

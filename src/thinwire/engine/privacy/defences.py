@@ -28,7 +28,7 @@ class Labels(Enum):
     """Who may see the labels, and so what travels down."""
 
     PRIVATE = "private"
-    """Only the label party sees labels; the others see their gradients (derivatives), which leak labels unless defended."""
+    """Only the label party sees labels; the others see gradients (derivatives), which leak labels unless defended."""
 
     SHARED = "shared"
     """Every party sees the labels, the top model and all parties' embeddings as they were sent."""

@@ -274,7 +274,7 @@ def _is_telling(column: str) -> bool:
 
 
 def _different(table: InspectedTable) -> dict[str, set[str]]:
-    """Columns with a different value in every row, one at least; no fractions, which are measurements."""
+    """Columns with a different value in every row, at least one; no fractions, which are measurements."""
     found = {}
     for name in table.cells.names:
         cells = parse_words(table.cells, name)

@@ -76,7 +76,7 @@ class SettingsSection(JobFileSection):
     batch_size: Count | None = None
     eval_every: Count | None = None
     optimizer: Table | None = None
-    lr_factors: list[EpochAndFactor] | None = None  # the step size is multiplied by each factor from its epoch on
+    lr_factors: list[EpochAndFactor] | None = None  # the learning rate is multiplied by each factor from its epoch on
     metrics: list[str] | None = None
     target: ExperimentTarget | BestOf | None = None
     link: LinkSection | None = None

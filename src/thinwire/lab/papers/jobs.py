@@ -146,7 +146,7 @@ def add_categories(table: Mapping[str, Any], sizes: Sequence[int] | None) -> Map
 
 
 def _optimizer(settings: SettingsSection, rows: int) -> OptimizerSpec:
-    """With the step size's factors at rounds: files say epochs."""
+    """With the learning rate's factors at rounds: files say epochs."""
     table = dict(settings.optimizer or {"name": "sgd", "lr": 0.1})
     spec = build_optimizer("optimizer", table)
     if not settings.lr_factors:

@@ -34,7 +34,7 @@ def average_runs(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any],
 
 
 def pool_runs(runs: Sequence[Mapping[str, Any]], errors: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs of one kind together: means and deviations, for a table or for --json."""
+    """Runs of one kind together: means and standard deviations, for a table or for --json."""
     mean, deviation = average_runs(runs)
     reached = sum(bool(run["reached"]) for run in runs)
     return {"runs": runs, "errors": errors, "reached": reached, "mean": mean, "std": deviation}

@@ -146,7 +146,7 @@ class SweepResult:
     runs: list[TrialResult]
 
     def points(self) -> list[dict[str, Any]]:
-        """Runs that differ in the seed alone, together: means and deviations, for a table or for --json."""
+        """Runs that differ in the seed alone, together: means and standard deviations, for a table or for --json."""
         grouped: dict[tuple[Any, ...], list[TrialResult]] = {}
         for one in self.runs:
             grouped.setdefault((one.trial.job, one.trial.settings, json.dumps(one.trial.point)), []).append(one)

@@ -87,7 +87,7 @@ class TuningResult:
     link: Link
     aim: Aim
     aim_from: str
-    rounds: int  # of a probe, at most
+    rounds: int  # maximum per probe
     step_ms: Mapping[PartyName, float]
     handling_ms: Mapping[str, float]  # a round, by method
     svfl: Candidate

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 
-METHODS_TRIED = ("thin", "celu", "efvfl")  # svfl is what they are held against
+METHODS_TRIED = ("thin", "celu", "efvfl")  # svfl is the baseline
 
 
 @dataclass(frozen=True)

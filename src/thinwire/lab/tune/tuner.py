@@ -134,7 +134,7 @@ class TuningRequest:
     settings: tuple[str, ...] = ()  # as --set takes them
     link: Link | None = None  # the job's own unless given
     aim: Aim | None = None  # the job's target, or what svfl reaches, unless given
-    rounds: int | None = None  # of a probe, at most; the job's own number or 300 unless given
+    rounds: int | None = None  # maximum per probe; default: the job's own, or 300
     trials: int = 16
     jobs: int = 1
     seed: int | None = None  # of the probes and the search; the job's unless given

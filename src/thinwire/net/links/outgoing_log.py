@@ -178,7 +178,7 @@ class LogFailed(WriteFailed):
 class OutgoingLog:
     """Numbered records, each whole or not there at all; one process writes, any thread may read.
 
-    `on_full` hears what could not be written, or read, for want of room or of open files; it sleeps or raises, then
+    `on_full` hears what could not be written, or read, for lack of room or of open files; it sleeps or raises, then
     the same is tried again.
     `logs` says how records lie on the disk: as they are, or encrypted.
     """

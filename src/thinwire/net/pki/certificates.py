@@ -218,7 +218,7 @@ def _revoked_serials(file: Path, data: bytes) -> Iterator[int]:
 
 
 def read_certificates(file: Path) -> list[x509.Certificate]:
-    """All certificates of a PEM file, in its order; one at least."""
+    """All certificates of a PEM file, in order; at least one."""
     data, _ = _read_file(file)
     try:
         return x509.load_pem_x509_certificates(data)

@@ -121,7 +121,9 @@ def test_it_says_useless_where_it_is() -> None:
     judged = assess_usefulness(wanted, plan_noise(wanted).least_noise)
     assert judged.verdict == "useless"
     assert judged.noise_over_signal > 80
-    assert judged.says.startswith("Useless: noise of standard deviation 102 on a sum that itself varies by 1.15")
+    assert judged.says.startswith(
+        "Useless: noise of standard deviation 102 on a sum whose own standard deviation is at most 1.15"
+    )
     said = " ".join(judged.helps)
     for words in (
         "narrower embedding: width 4 for 2 times",
