@@ -49,7 +49,7 @@ class Recipe:
 
     @property
     def repeatable(self) -> bool:
-        """Does the same job give the same model to the bit?"""
+        """Does the same job give the same model bit for bit?"""
         filling = isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING
         return not filling and self.on_outage == "wait"
 

@@ -360,7 +360,7 @@ def test_tables_that_cannot_be_fitted() -> None:
         Preparation.fit({"age": [1, 2]}, Settings(known={"age": [1.0, 0.0]}))
     with pytest.raises(BadColumn, match="holds list<item: int64>"):
         Preparation.fit({"age": [[1], [2]]})
-    with pytest.raises(BadColumn, match="would become 5000 numbers per row; use a smaller vocabulary, fewer buckets"):
+    with pytest.raises(BadColumn, match="would become 5000 features; use a smaller vocabulary, fewer buckets"):
         Preparation.fit({"town": ["x", "y"]}, Settings(known={"town": 5000}))
     with pytest.raises(BadColumn, match="is that intended"):
         Preparation.fit({"age": [1e300, 2]})

@@ -65,7 +65,7 @@ BAD: dict[str, tuple[Any, int, str, str]] = {
     "empty rows": ({"rows": []}, 400, "empty", "rows is empty"),
     "empty ids": ({"ids": []}, 400, "empty", "ids is empty"),
     "negative row": ({"rows": [0, -1]}, 404, "unknown_row", "rows[1] is -1; the rows are 0 to 14"),
-    "row past the end": ({"rows": [15]}, 404, "unknown_row", "rows 0 to 14"),
+    "row past the end": ({"rows": [15]}, 404, "unknown_row", "rows are 0 to 14"),
     "huge row": ({"rows": [10**400]}, 404, "unknown_row", "rows[0]"),
     "unknown id": ({"ids": ["nobody"]}, 404, "unknown_id", "'nobody': no row has this id"),
     "id outside the intersection": ({"ids": [OUTSIDE]}, 404, "outside_alignment", "not all parties hold a row"),

@@ -2,7 +2,7 @@
 
     up:    what an exchange added to the sum of a party's trees. A single tree has few different outputs, so each row
            travels as its leaf's number, exact and entropy-coded; error feedback keeps the sum at both ends
-    down:  derivatives as integers of `down_step` deviations, rounded at random so that they are right on average
+    down:  derivatives as integers of `down_step` deviations, rounded at random so that they are unbiased
     when:  one exchange of all rows per round; every party answers the same derivative with new trees
 
 Parties go together, not in turn: an exchange costs one round trip however many they are.

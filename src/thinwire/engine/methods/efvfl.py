@@ -34,7 +34,7 @@ def efvfl(
     broadcast: str = "symbols",
     top_compressor: Compressor | None = None,
 ) -> Recipe:
-    """Sends what the surrogates still miss; what compression loses now is made good later."""
+    """Sends what the surrogates still miss; what compression loses now is corrected later."""
     who = parse_labels("efvfl", labels)
     return Recipe(
         "efvfl",

@@ -2,7 +2,7 @@
 
     up:    error feedback with integers of `up_step` deviations, entropy-coded (about a bit per value); along the few
            directions that rows vary in, and six times finer, where that takes fewer bits: wide embeddings
-    down:  derivatives as integers of `down_step` deviations, rounded at random so that they are right on average;
+    down:  derivatives as integers of `down_step` deviations, rounded at random so that they are unbiased;
            or along few directions, four times finer. That is noise: where it would leave a batch worth fewer than 64
            rows, the step is halved until it does not
     when:  one step per exchange; with a higher `reuse` cached steps with weights between exchanges, as CELU-VFL, as

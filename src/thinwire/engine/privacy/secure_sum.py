@@ -40,7 +40,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class SecureSum:
-    """The label party sees the sum alone, of `min_parties` parties at least."""
+    """The label party sees only the sum, of `min_parties` parties at least."""
 
     min_parties: int = 3
 

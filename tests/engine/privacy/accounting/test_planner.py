@@ -122,7 +122,7 @@ def test_it_says_useless_where_it_is() -> None:
     assert judged.verdict == "useless"
     assert judged.noise_over_signal > 80
     assert judged.says.startswith(
-        "Useless: noise of standard deviation 102 on a sum whose own standard deviation is at most 1.15"
+        "Useless: noise with standard deviation 102 on a sum whose own standard deviation is at most 1.15"
     )
     said = " ".join(judged.helps)
     for words in (
