@@ -110,7 +110,7 @@ def test_a_party_that_is_through_is_told_to_wait_for_the_others(tmp_path: Path) 
     found = place(tmp_path)
     label = AligningParty(read_party_view(found.job, LABEL_PARTY).network_party, "rows to score", lambda _: None)
     bank = AligningParty(read_party_view(found.job, "bank").network_party, "rows to score", lambda _: None)
-    with pytest.raises(Refused, match="has come to train"):
+    with pytest.raises(Refused, match="wants to train"):
         label.admit("bank", {**_hello(bank), "purpose": "prediction"})
     with pytest.raises(KeyError):  # there is no link yet: it was admitted
         label.admit("bank", _hello(bank))

@@ -61,10 +61,10 @@ def test_one_run_has_its_report_in_its_folder_and_several_have_theirs_here(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["report", "nothing"], "nothing: there is no such folder"),
+        (["report", "nothing"], "nothing: the folder does not exist"),
         (["report", "."], ". holds no run"),
         (["report"], "Missing argument"),
-        (["dashboard", "nothing"], "nothing: there is no such folder"),
+        (["dashboard", "nothing"], "nothing: the folder does not exist"),
         (["dashboard", ".", "--port", "70000"], "65535"),
         (["dashboard", ".", "--host", "no such host"], "cannot listen on no such host"),
     ],

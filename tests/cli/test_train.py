@@ -271,7 +271,7 @@ def test_a_run_that_goes_on_is_left_alone(job: Path, tmp_path: Path) -> None:
             erase_rows(folder, rows=[1], give_up=True)
         with pytest.raises(BadInput, match=under_way):
             tw.train(load_job(job, settings[1:2]), callbacks=[], out=folder, resume=True)
-        with pytest.raises(BadInput, match="holds a run already"):
+        with pytest.raises(BadInput, match="already holds a run"):
             save_job(folder, "", load_job(job))
         assert not (folder / "forgotten.jsonl").exists()
         running.interrupt()

@@ -117,6 +117,7 @@ def read_texts(*folders: str) -> dict[Path, str]:
 
 def test_home_made_phrases_stay_out() -> None:
     texts = read_texts("src", "docs", "examples", "README.md", "CHANGELOG.md")
+    del texts[ROOT / "docs" / "reference" / "glossary.md"]  # it names what others say
     assert len(texts) > 400
     left = [
         f"{file.relative_to(ROOT)}: {phrase}" for file, text in texts.items() for phrase in AVOIDED if phrase in text

@@ -417,7 +417,7 @@ def test_linear_says_what_it_does_not_do(cancer: tuple[Any, Any]) -> None:
     with pytest.raises(tw.errors.BadLabels, match=r"y has 3 classes; .*OneVsRestClassifier"):
         VerticalClassifier(model="linear").fit(X, y)
     assert OneVsRestClassifier(VerticalClassifier(model="linear")).fit(X, y).score(X, y) > 0.9
-    with pytest.warns(ConvergenceWarning, match="give more epochs"):
+    with pytest.warns(ConvergenceWarning, match="use more epochs"):
         VerticalClassifier(model="linear", epochs=2).fit(*cancer)
     with pytest.raises(tw.errors.BadInput, match="no finite optimum"):
         VerticalClassifier(model=tw.learners.Linear(1)).fit(X[:100], y[:100])

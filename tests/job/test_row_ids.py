@@ -68,7 +68,7 @@ def test_whole_numbers_are_their_digits(tmp_path: Path) -> None:
     ("ids", "message"),
     [
         (["a", "", "c"], "1 row has no id: row 2; give every row an id, or drop it"),
-        ([None, "b", ""], "2 rows have no id: rows 1, 3; give every row one"),
+        ([None, "b", ""], "2 rows have no id: rows 1, 3; give every row an id"),
         ([""] * 9, "9 rows have no id: rows 1, 2, 3, 4, 5 ...;"),
         (["a", "b", "a"], "1 id is repeated: row 3 repeats the id of row 1; every row needs a unique id"),
         (["a"] * 9, "8 ids are repeated: row 2 repeats the id of row 1, row 3 repeats the id of row 1"),

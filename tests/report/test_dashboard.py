@@ -314,7 +314,7 @@ def test_a_folder_without_runs_waits_for_one(tmp_path: Path) -> None:
     written(tmp_path / "run", made_up())
     board._found = -10.0
     assert "No run yet" not in page(board, [])
-    with pytest.raises(BadInput, match="there is no such folder"):
+    with pytest.raises(BadInput, match="the folder does not exist"):
         Board(tmp_path / "nothing")
 
 

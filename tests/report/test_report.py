@@ -324,7 +324,7 @@ def test_no_link_in_a_folder_brings_another_file_into_the_report(run_dir: Path, 
     (tmp_path / "elsewhere").write_text("a secret of the reader")
     (tmp_path / file).unlink(missing_ok=True)
     (tmp_path / file).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match=f"{file} is a link; a run writes none"):
+    with pytest.raises(BadInput, match=f"{file} is a link; a run writes no links"):
         read_run(tmp_path)
 
 

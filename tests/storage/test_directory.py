@@ -69,7 +69,7 @@ def test_a_begin_that_was_killed_early_may_be_repeated(tmp_path: Path) -> None:
         directory.begin({"name": "x"}, secret, FACTS)
         assert directory.noise_secret == secret
     save(directory, 1)
-    with pytest.raises(BadInput, match="holds a run already"):
+    with pytest.raises(BadInput, match="already holds a run"):
         RunDirectory(tmp_path).begin({}, SECRET, FACTS)
 
 

@@ -361,7 +361,7 @@ def test_what_does_not_fit_into_memory_goes_to_no_file_that_nobody_named(tmp_pat
     job = write_encrypted_job(tmp_path)
     little = "job.memory_limit_mb=0"
     with pytest.raises(
-        BadParameter, match=r"this run is encrypted, .* is not\. Raise the limit, or .*: job\.scratch"
+        BadParameter, match=r"this run is encrypted, .* are not\. Raise the limit, or set job\.scratch"
     ):
         tw.train(load_job(job, [little]), callbacks=[], out=tmp_path / "refused")
     (tmp_path / "scratch").mkdir()

@@ -114,7 +114,7 @@ def test_the_run_directory_holds_everything(tmp_path: Path) -> None:
     names = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert {"recipe.json", "events.jsonl", "ledger.json", "models/p0.safetensors", "models/top.safetensors"} <= names
     assert len((tmp_path / "run" / "events.jsonl").read_text().splitlines()) == len(result.history)
-    with pytest.raises(BadInput, match="holds a run already"):
+    with pytest.raises(BadInput, match="already holds a run"):
         tw.train(job(svfl()), out=tmp_path / "run")
     with pytest.raises(BadInput, match="another job: recipe differ"):
         tw.train(job(svfl()), out=tmp_path / "run", resume=True)
@@ -251,7 +251,7 @@ def test_wrong_parts_of_a_job_are_named() -> None:
         tw.Job([party], labels, svfl(), epochs=0)
     with pytest.raises(BadParameter, match="target 'auc' is not among the metrics"):
         tw.Job([party], labels, svfl(), target=("auc", 0.9))
-    with pytest.raises(BadInput, match="a name has letters"):
+    with pytest.raises(BadInput, match="a name has at most 64 letters"):
         tw.FeatureParty("../bank", x[0], bottom(0))
     with pytest.raises(BadInput, match="features and bottom must be given together"):
         tw.LabelParty("shop", y, top(), features=x[0])
@@ -378,7 +378,10 @@ class Marked(Remembering):
     ("module", "message"),
     [
         (Marked(bottom(0), torch.zeros(2, dtype=torch.complex64)), "p0: mark has type torch.complex64"),
-        (Marked(bottom(0), torch.zeros(2, dtype=torch.uint16)), "p0: mark has type torch.uint16, which is not saved"),
+        (
+            Marked(bottom(0), torch.zeros(2, dtype=torch.uint16)),
+            "p0: mark has type torch.uint16, which cannot be saved",
+        ),
         (Marked(bottom(0), torch.tensor([1.0, torch.nan])), "p0: mark holds NaN, which would be treated as damage"),
         (Remembering(bottom(0), {"steps": 3}), "p0: _extra_state is dict; models are saved as tensors"),
     ],

@@ -265,7 +265,7 @@ def test_a_report_comes_out_the_same_again() -> None:
 def test_an_attack_that_fails_undefended_proves_nothing() -> None:
     one = Finding("norm", "feature party bank", "labels", "AUC", 0.5, 0.7, 0.55, 0.52, 0.52)
     assert not one.works
-    assert "fails here even undefended" in one.meaning
+    assert "fails here even without a defence" in one.meaning
 
 
 def test_a_handful_of_rows_is_refused() -> None:

@@ -77,7 +77,7 @@ def test_an_axis_that_says_nothing(text: str) -> None:
 
 
 def test_wrong_sweeps_are_refused(job: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadParameter, match=r"grid recipe.reuse: a list of values"):
+    with pytest.raises(BadParameter, match=r"grid recipe.reuse: needs a list"):
         tw.Grid(job, {"recipe.reuse": 2})  # type: ignore[dict-item]
     with pytest.raises(BadParameter, match="a value appears twice"):
         tw.Grid(job, {"recipe.reuse": [2, 2]})

@@ -102,7 +102,7 @@ def test_a_proposal_that_its_verification_refutes_is_not_written(
         (["--link", "fast"], "--link: write RATE,RTT"),
         (["--link", "100mbit,40ms", "--target", "accuracy"], "--target: write METRIC=VALUE"),
         (["--link", "100mbit,40ms", "--target", "auc=0.9"], "'auc' is not among the job's metrics"),
-        (["--link", "100mbit,40ms", "--rounds", "2"], "--rounds: a probe of 2 rounds says nothing"),
+        (["--link", "100mbit,40ms", "--rounds", "2"], "--rounds: a probe of 2 rounds is too short"),
         (["--link", "100mbit,40ms", "--trials", "0"], "--trials"),
         (["--link", "100mbit,40ms", "--out", "job.toml"], "the file already exists"),
         (["--link", "100mbit,40ms", "--out", "nowhere/tuned.toml"], "there is no folder nowhere"),

@@ -235,7 +235,7 @@ def test_computing_is_measured_where_the_job_does_not_say(job: Path) -> None:
     [
         ((), {"link": None}, "--link is missing, and the job has no"),
         ((), {"aim": Aim("auc", 0.9)}, "'auc' is not among the job's metrics accuracy"),
-        ((), {"rounds": 3}, "a probe of 3 rounds says nothing"),
+        ((), {"rounds": 3}, "a probe of 3 rounds is too short"),
         (
             ('job.training={ name = "DPBottom", clip = 1.0, noise_multiplier = 1.0 }',),
             {},

@@ -54,7 +54,7 @@ def test_what_cannot_be_asked(done: Place, here: Here) -> None:  # noqa: F811
         (["--follow", "--json"], "because a JSON object must end"),
         (["--party", "shop"], "it only makes calls and does not accept any; only 'clinic'"),
         (["--party", "gym"], "it is not a party of this job"),
-        (["--out", done.folder / "nowhere"], "the party has not begun here"),
+        (["--out", done.folder / "nowhere"], "the party has not started here"),
     ):
         shown = here(*words, *wrong)
         assert (shown.returncode, said in shown.stderr) == (2, True), shown.stderr
@@ -157,7 +157,7 @@ def test_a_log_is_followed_through_half_lines_and_cleaning(tmp_path: Path) -> No
     path.with_name("new").write_text('{"event": "c"}\n')
     path.with_name("new").replace(path)
     assert [line["event"] for line in log.lines()] == ["c"]
-    with pytest.raises(BadInput, match="the party has not begun here"):
+    with pytest.raises(BadInput, match="the party has not started here"):
         PartyLog(tmp_path / "nowhere")
 
 

@@ -214,7 +214,7 @@ def test_other_rows_do_not_help_once_one_is_over() -> None:
 
 @pytest.mark.parametrize(("mechanism", "bottom"), [(PBM, TrainedOnRawRows()), (Exact(), Frozen()), (Exact(), None)])
 def test_a_budget_that_nothing_keeps_is_refused_at_once(mechanism: Mechanism, bottom: BottomModel | None) -> None:
-    with pytest.raises(IncompatibleRecipe, match=r"'bank': .* cannot be kept.* frozen or privately trained"):
+    with pytest.raises(IncompatibleRecipe, match=r"'bank': .* cannot be met.* frozen or privately trained"):
         ledger(bottom or PrivatelyTrained(1.0), Budget(1e6), mechanism)
 
 
