@@ -182,7 +182,7 @@ def test_a_report_of_a_table_is_read_wide_dark_and_on_a_phone(browser: Chromium,
     require_fits(browser)
     assert browser.script(TABLES_FIT)
     order = browser.script("[...document.querySelectorAll('h2')].map((one) => one.textContent)")
-    assert order[:4] == ["Alone against together", "Training curves", "Model quality", "Importance"]
+    assert order[:4] == ["Comparison with baselines", "Training curves", "Model quality", "Importance"]
     kept(browser, "report.png", tmp_path, end="#validation-auc-by-seconds")
     kept(browser, "report-quality.png", tmp_path, start="#run1", end="#run1-importance")
     kept(browser, "report-importance.png", tmp_path, start="#run1-importance", end="#run1-method")

@@ -126,7 +126,7 @@ def test_every_party_over_the_network_has_its_own_report(tmp_path: Path) -> None
     assert "private.json" not in bank
     assert "what clinic reaches alone" in label
     assert "joined table" not in label
-    assert "Alone against together" not in bank
+    assert "Comparison with baselines" not in bank
     job = load_job(place.job)
     alone = [one for one in train(job, callbacks=[]).baselines if one.columns == "clinic"]
     found = [(one["name"], one["columns"], one["value"]) for one in summaries["clinic"]["baselines"]]

@@ -1,4 +1,4 @@
-"""Alone against together in a report: the first figure, in words that are true, and importance."""
+"""Comparison with baselines in a report: the first figure, in words that are true, and importance."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_folder_of_an_older_version_is_still_read(tmp_path: Path) -> None:
     (tmp_path / "quality.json").write_text(json.dumps({key: quality[key] for key in old}))
     html = report_html([read_run(tmp_path)])
     assert "Model quality" in html
-    assert "Alone against together" not in html
+    assert "Comparison with baselines" not in html
 
 
 @pytest.mark.parametrize("task", ["binary", "classes", "regression"])

@@ -166,8 +166,8 @@ class Work:
                 raise InvalidPoint(number * _PIECE + error.place) from None
             except BrokenProcessPool:
                 raise WorkersFailed(
-                    f"a worker process ended. A script that starts more than {MOST_THREADS} workers must do so below "
-                    '`if __name__ == "__main__":`; otherwise look for missing memory, or ask for fewer workers'
+                    f"a worker process died. A script that starts more than {MOST_THREADS} workers must do so under "
+                    '`if __name__ == "__main__":`; otherwise memory may have run out: use fewer workers'
                 ) from None
         return b"".join(found)
 

@@ -186,9 +186,7 @@ def require_approval(text: str, me: str, yes: bool, consent: Consent | None = No
         return
     if not sys.stdin.isatty():
         section = (
-            ""
-            if consent is None
-            else f', or write approved = "{consent.digest[:16]}" into its section of the job file'
+            "" if consent is None else f', or set approved = "{consent.digest[:16]}" in its section of the job file'
         )
         raise BadInput(f"nobody has approved this for {me!r}; use --yes{section}")
     if not typer.confirm("Take part?", err=True):

@@ -183,7 +183,7 @@ def check_one_way(where: str, model: nn.Module, recipe: Recipe, settings: RunSet
     if not isinstance(recipe.schedule, OneWay) or isinstance(model, Encoder) or isinstance(settings.training, Frozen):
         return
     raise IncompatibleRecipe(
-        f"{where} learns from derivatives, and {recipe.name} sends none; use principal_directions for numbers and "
+        f"{where} is trained with gradients, and {recipe.name} sends none; use principal_directions for numbers and "
         'pictures, bins for tables, or start from an earlier run (--from) with training = "frozen"'
     )
 
@@ -287,9 +287,9 @@ def _check_noisy_codes(where: str, model: nn.Module, recipe: Recipe, settings: R
         )
     if isinstance(settings.training, Frozen) and not model.has_public_edges:
         raise IncompatibleRecipe(
-            f'{where}: training = "frozen" promises an epsilon for the run as a whole, and these bins follow from '
-            "all rows; give their edges, which must be public, or leave training out: the epsilon is then of a row's "
-            "own codes alone"
+            f'{where}: training = "frozen" promises an epsilon for the whole run, but these bins depend on all '
+            "rows; give their edges, which must be public, or remove training: epsilon then covers only a row's own "
+            "codes"
         )
     if isinstance(settings.training, DPBottom):
         raise IncompatibleRecipe(f"{where}: bins take no gradient steps; leave {settings.training} out")

@@ -187,8 +187,8 @@ class Consent:
             return approved is not None
         if self.recipe.digest().startswith(approved):
             raise BadInput(
-                f"{self.me!r} has approved the recipe {approved} alone, as earlier versions asked; an approval is "
-                f'now of the whole agreement. Read it, then write approved = "{self.digest[:16]}"'
+                f"{self.me!r} has approved only the recipe {approved}, as in earlier versions; an approval now "
+                f'covers the whole agreement. Read it, then set approved = "{self.digest[:16]}"'
             )
         raise BadInput(
             f"{self.me!r} has approved the agreement {approved}, but the job's is {self.digest}; read it "

@@ -226,7 +226,7 @@ def _read_label_numbers(reader: TableReader, field: str, source: ColumnSource) -
 def _read_label_cells(reader: TableReader, field: str, source: ColumnSource) -> Cells:
     with at(f"label_party.{field}"):
         if source.key is not None or source.column is None:
-            raise BadColumn('task is for the column of a table: say which by column = "..."')
+            raise BadColumn('task applies to a column of a table; name it with column = "..."')
         return read_cells(reader.folder / source.file, [source.column], (), source.text_format)
 
 

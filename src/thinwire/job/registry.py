@@ -331,9 +331,9 @@ def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs
         if value is None:
             raise BadInput.of(
                 f"{section.path}.model.{key}",
-                "is missing: the trees need to know the loss, and the job does not say it. Write top and loss of the "
-                "label party into the file that all parties share; or width (1 for two classes or a value, one a "
-                'class otherwise) and curvature ("derived" for classes, 2.0 for a value) here',
+                "is missing: the trees need to know the loss, and the job does not set it. Set top and loss of the "
+                "label party in the file that all parties share; or set width (1 for binary or regression, otherwise "
+                'one per class) and curvature ("derived" for classes, 2.0 for regression) here',
             )
     return section.model_copy(update={"model": found})
 

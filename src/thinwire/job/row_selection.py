@@ -438,8 +438,8 @@ def require_same_rows(every: Sequence[RowSource]) -> None:
     for rows, digest in digests[1:]:
         if digest != digests[0][1]:
             raise BadIds(
-                f"{rows.locate('ids')} are not those of {named[0].section.path} in the same order; name where the "
-                f'common rows stand, {rows.prefix}alignment = "{rows.file.name}" and so on, and run '
+                f"{rows.locate('ids')} are not those of {named[0].section.path} in the same order; name the file for "
+                f'the shared rows, {rows.prefix}alignment = "{rows.file.name}" and so on, and run '
                 "`thinwire align`"
             )
 

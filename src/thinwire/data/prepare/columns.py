@@ -368,8 +368,8 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> KindName 
     if not convert_numbers(values, TextFormat(decimal=other))[1].any():
         some = next(word for word in words.to_pylist() if other in word)
         raise BadColumn(
-            f"{cells.what}: column {name!r} holds numbers with a {_SIGNS[other]}, such as {some!r}; write "
-            f'decimal = "{other}" beside the file, or say what it is: {_as_category(name)}'
+            f"{cells.what}: column {name!r} holds numbers with a {_SIGNS[other]}, such as {some!r}; set "
+            f'decimal = "{other}" next to the file, or declare what it is: {_as_category(name)}'
         )
     if len(words) > vocabulary and len(words) >= _FREE_TEXT * there:
         return LeftOutColumn(

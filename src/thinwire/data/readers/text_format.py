@@ -41,7 +41,7 @@ class TextFormat:
             TextIOWrapper(BytesIO(), encoding=self.encoding)
         except (LookupError, ValueError):
             raise BadInput(
-                f"encoding {self.encoding!r} is unknown; write the name of a text encoding, such as "
+                f"encoding {self.encoding!r} is unknown; use the name of a text encoding, such as "
                 '"utf-8", "latin-1", "cp1252" or "utf-16"'
             ) from None
         if len(self.delimiter) != 1 or not self.delimiter.isascii():

@@ -201,7 +201,7 @@ def _share_top(template: Template) -> tuple[Sequence[str], dict[str, Any]]:
     if template.has_trees:
         about = (
             "The trees of every party depend on the loss, so it is set here, for two classes. For more classes",
-            'write loss = "cross_entropy" and a width of as many, for a number loss = "squared_error".',
+            'set loss = "cross_entropy" and width to their number; for regression, loss = "squared_error".',
         )
         return about, LabelChoice("", {}, "binary", 2, for_trees=True).top
     if template.fusion == "concat":

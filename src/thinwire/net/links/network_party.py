@@ -57,8 +57,7 @@ class NetworkParty:
         if self.listen is not None and Endpoint.parse(self.listen).is_callable:
             return self.listen
         raise BadInput(
-            "network.address is missing: where the feature parties find the label party, such as "
-            'address = "fl.shop.example:7443"'
+            'network.address is missing; set the address of the label party, such as address = "fl.shop.example:7443"'
         )
 
     def load_credentials(self) -> Credentials:
