@@ -12,7 +12,7 @@ from thinwire.cli.status import format_status
 
 
 def abort(job: Path, name: str, settings: list[str] = [], yes: bool = False) -> None:
-    """End a run at every party, for good; any party of the job may. To stop for a while, press Ctrl-C instead."""
+    """Abort a run at every party, permanently; any party may do this. To pause a run, press Ctrl-C instead."""
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import Unreached
     from thinwire.training.party.status import ask_label_party, read_status

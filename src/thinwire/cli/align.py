@@ -28,7 +28,7 @@ def align(
     yes: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Find the rows that all parties hold, by their ids, and bring them into one order; no other id is shown."""
+    """Find the rows that all parties share, by private set intersection, and put them into the same order."""
     from thinwire.align import Terms
 
     terms, prefix = Terms(_parse_overlap(min_overlap)), "test_" if test else ""

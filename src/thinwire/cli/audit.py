@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def audit(run: Path, rows: int = 2000, replay: bool = False, code: list[str] = [], as_json: bool = False) -> None:
-    """Attack a finished run: labels from derivatives, features from embeddings. Nothing is sent or changed.
+    """Attack a finished run: infer labels from gradients, and features from embeddings. Nothing is sent or changed.
 
-    Exit code 0: no noise or masks on embeddings, or their claim holds; 1: refuted; 3: inconclusive, see --replay.
+    Exit code 0: no noise or masks on embeddings, or their claim holds; 1: refuted; 3: inconclusive (use --replay).
     """
     from thinwire.job.own_code import CodeSources
     from thinwire.lab.attacks import audit_run

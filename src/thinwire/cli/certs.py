@@ -23,7 +23,7 @@ def certs(
     revoked: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Make certificates for the parties, renew or revoke them; without an option, list those there are."""
+    """Issue, renew or revoke certificates for the parties; without options, list them."""
     from thinwire.net.pki import authority
 
     if not (parties or renewed or revoked):

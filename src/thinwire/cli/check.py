@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check(job: Path, settings: list[str] = [], code: list[str] = [], as_json: bool = False) -> None:
-    """Check a job: data, recipe, memory, bytes of the first round, who sees what."""
+    """Check a job without running it: data, recipe, memory, bytes of the first round, and who sees what."""
     from thinwire.job.job_loader import load_job
     from thinwire.job.own_code import CodeSources
     from thinwire.training.dry_run import format_dry_run, run_dry

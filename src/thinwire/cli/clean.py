@@ -25,7 +25,7 @@ def clean(
     logs_days: float | None = None,
     as_json: bool = False,
 ) -> None:
-    """Remove what the retention rules of a run's job no longer keep. Models, events and ledgers stay."""
+    """Remove files that the job's retention rules no longer keep. Models, events and ledgers stay."""
     from thinwire.job.job_snapshot import read_retention
     from thinwire.storage.retention import clean as clean_run
 

@@ -52,7 +52,7 @@ def compare(
     out: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Train the same job under several methods and seeds, and compare what it took."""
+    """Train the same job with several methods and seeds, and compare score, bytes and time."""
     from thinwire.job.job_file import inline, read_job_file
     from thinwire.job.job_loader import load_job
     from thinwire.job.messages import within

@@ -13,7 +13,7 @@ from thinwire.cli.output import open_browser, say
 
 
 def dashboard(runs: Path, port: int = 8765, host: str = "127.0.0.1", show: bool = False) -> None:
-    """Serve a page that follows runs as they go: curves, bytes, time, privacy, parties, log."""
+    """Serve a live page about runs: curves, bytes, time, privacy, parties and log."""
     try:
         import uvicorn
 

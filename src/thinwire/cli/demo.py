@@ -21,7 +21,7 @@ MBIT, LATENCY_MS = 10.0, 50.0  # of the link, one way: one on which the differen
 
 
 def demo(seed: int = 0, out: Path | None = None, as_json: bool = False) -> None:
-    """Train on handwritten digits that are split among four parties, and compare what methods send."""
+    """Train on handwritten digits split between four parties, and compare several methods."""
     from thinwire.report.folder import read_run, write_report
     from thinwire.storage import layout
 

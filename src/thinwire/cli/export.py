@@ -8,7 +8,7 @@ from thinwire.cli.output import print_result
 
 
 def export(run: Path, to: str, out: Path, code: list[str] = [], as_json: bool = False) -> None:
-    """Write a run's bottom and top models as ExportedProgram, ONNX or TorchScript."""
+    """Export a run's bottom and top models as ExportedProgram, ONNX or TorchScript."""
     from thinwire.job.own_code import CodeSources
     from thinwire.predict.export import export_party_models, find_format, find_owner
     from thinwire.predict.run import load_run

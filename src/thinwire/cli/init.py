@@ -37,7 +37,7 @@ def init(
     force: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Write a commented job file after a look at the parties' files; asks for what was not given."""
+    """Inspect the parties' files and write a commented job file; ask for what is missing."""
     from thinwire.job.wizard import CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
     from thinwire.job.wizard.answers import choose_template
     from thinwire.job.wizard.job_writer import read_core, require_free

@@ -26,7 +26,7 @@ def logs(
     settings: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Show what happened in a run, in words; never data, ids or keys."""
+    """Show the log of a run as text; it never holds data, ids or keys."""
     from thinwire.job.party_view import read_party_view
     from thinwire.training.party.party_log import PartyLog, SharedLog
 

@@ -50,7 +50,7 @@ def party(
     code: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Run one party of a job; the same command again goes on where it stopped."""
+    """Run one party of a job; run the same command again to resume."""
     from thinwire.integrations.trackers import PartyWriters
     from thinwire.job.own_code import CodeSources
     from thinwire.job.party_view import read_party_view

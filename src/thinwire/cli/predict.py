@@ -39,7 +39,7 @@ def predict(
     code: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Score rows together with a run's models; over the network no party shows its features."""
+    """Score rows with the models of a run; over the network, no party reveals its features."""
     which = parse_table(table, features)
     began = monotonic()
     if name is None:

@@ -34,10 +34,10 @@ def privacy(
     observer: str = "label_party",
     as_json: bool = False,
 ) -> None:
-    """Say what a job will have spent at its end, what pbm protects with given figures, or the noise for an epsilon.
+    """Compute the epsilon that a job or given pbm parameters will spend, or the noise for a given epsilon.
 
-    Without a frozen or privately trained bottom model nothing is proven for a run as a whole, and that epsilon is
-    infinite.
+    Without a frozen or privately trained bottom model there is no guarantee for the run as a whole, and its
+    epsilon is infinite.
     """
     figures = {"--width": width, "--parties": parties, "--epochs": epochs, "--trials": trials, "--beta": beta}
     more = {"--epsilon": epsilon, "--noise-multiplier": noise_multiplier, "--frozen": frozen or None}

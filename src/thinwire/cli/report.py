@@ -10,7 +10,7 @@ from thinwire.cli.output import open_browser, print_result
 
 
 def report(runs: list[Path], out: Path | None = None, show: bool = False, as_json: bool = False) -> None:
-    """Write one HTML report about runs: baselines, curves, model quality, bytes, time, privacy, how to reproduce."""
+    """Write an HTML report about runs: baselines, curves, model quality, bytes, time, privacy, reproduction."""
     from thinwire.report.folder import read_run, runs_in, write_report
     from thinwire.storage import layout
     from thinwire.storage.encryption_key import open_folder

@@ -33,7 +33,7 @@ def reproduce(
     real_link: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Run a paper's experiment and check its claims; without a name, list them. Run again, it goes on from there."""
+    """Run a paper's experiment and check its claims; without a name, list all. Run the command again to resume."""
     from thinwire.lab.papers.experiment import match_experiments
     from thinwire.lab.papers.runs import ExperimentPlan
 

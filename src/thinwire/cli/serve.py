@@ -22,7 +22,7 @@ def serve(
     yes: bool = False,
     code: list[str] = [],
 ) -> None:
-    """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
+    """Serve scores online; if the path of the run later points to a new run, it is loaded without downtime."""
     from thinwire.net.links.endpoint import Endpoint
     from thinwire.predict.online.server import FeatureServer, LabelServer
     from thinwire.predict.party_models import find_run

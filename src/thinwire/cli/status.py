@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def status(job: Path, name: str, settings: list[str] = [], *, out: Path | None = None, as_json: bool = False) -> None:
-    """Ask the label party how the run stands; any party of the job may.
+    """Ask the label party for the status of a run; any party may do this.
 
-    Where nobody answers, this party's own folder does: what it knows of a run that has ended or was stopped.
+    If nobody answers, show what this party's own folder records about a finished or stopped run.
     """
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import HandshakeFailed, Unreached

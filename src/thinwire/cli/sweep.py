@@ -28,7 +28,7 @@ def sweep(
     settings: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Train a job with every combination of settings and seeds; the same command again goes on where it stopped."""
+    """Train a job with every combination of settings and seeds; run the same command again to resume."""
     from thinwire.job.job_file import read_job_file
     from thinwire.job.job_loader import load_job, resolve_job
     from thinwire.job.messages import within

@@ -52,7 +52,7 @@ def train(
     code: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Train a job in this process."""
+    """Train a job in this process, with all parties simulated."""
     from thinwire.job.job_loader import JobSource
     from thinwire.job.job_snapshot import require_same_job, save_job
     from thinwire.job.own_code import CodeSources

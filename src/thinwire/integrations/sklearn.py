@@ -270,7 +270,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
-    """Classes of any names, two or more.
+    """Classification with two or more classes, whose labels may be text.
 
     model = VerticalClassifier({"bank": ["age", "income"], "shop": ["visits"]}, label_party="shop")
     model.fit(X, y).predict_proba(X_new)
@@ -322,9 +322,9 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """`sample_weight` says how much each row counts; the derivatives show weights as they show labels.
+        """`sample_weight` weights each row's loss; gradients leak weights as they leak labels.
 
-        Weights are taken relative to their mean, and rows of weight 0 are left out.
+        Weights are normalised by their mean, and rows with weight 0 are dropped.
         """
         rows = self._read_rows(X, y, sample_weight)
         self.classes_, codes = _code_classes(rows.labels)
@@ -364,9 +364,9 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
     """One number per row; trained on deviations from the mean, predicted in y's own units."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """`sample_weight` says how much each row counts; the derivatives show weights as they show labels.
+        """`sample_weight` weights each row's loss; gradients leak weights as they leak labels.
 
-        Weights are taken relative to their mean, and rows of weight 0 are left out.
+        Weights are normalised by their mean, and rows with weight 0 are dropped.
         """
         rows = self._read_rows(X, y, sample_weight)
         values = _read_values(rows.labels)

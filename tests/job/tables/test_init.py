@@ -410,7 +410,10 @@ def test_a_second_column_that_looks_like_an_id_is_noted(here: Here, tmp_path: Pa
     write_people(tmp_path, account=TWICE)
     done = here("init", *A_AND_B, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    note = "a.csv: column 'account' looks like an id, but 'A17' appears in line 19 and line 32; the rows are identified by"
+    note = (
+        "a.csv: column 'account' looks like an id, but 'A17' appears in line 19 and line 32; "
+        "the rows are identified by"
+    )
     assert note in done.stdout
     assert "A17" not in (tmp_path / "job.toml").read_text(), "a job file is passed on: it holds no value of a table"
 

@@ -16,7 +16,7 @@ from thinwire.engine.streams import Direct, ErrorFeedback
 
 
 def boosting(down_step: float = 0.5, levels: int = 64) -> Recipe:
-    """Trees' outputs up by leaf number, derivatives down in a few bits; private labels, full batches."""
+    """Leaf numbers of trees up, gradients (derivatives) in a few bits down; private labels, full batches."""
     return Recipe(
         "boosting",
         uplink=ErrorFeedback(Codebook(levels)),

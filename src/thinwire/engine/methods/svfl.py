@@ -17,6 +17,6 @@ from thinwire.engine.streams import Direct
 
 
 def svfl() -> Recipe:
-    """Embeddings up, derivatives down, one step everywhere; private labels."""
+    """Embeddings up, gradients (derivatives) down, one step everywhere; private labels."""
     exact = Direct(Identity())
     return Recipe("svfl", exact, exact, exact, EveryBatch(), Labels.PRIVATE)
