@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def diagnose(
     job: Path, seeds: str = "0", epochs: float | None = None, settings: list[str] = [], *, as_json: bool = False
 ) -> None:
-    """Measure what the recipe costs in accuracy compared with centralised training, and which part of it costs what."""
+    """Measure what the recipe costs in accuracy compared with centralised training, and which part costs what."""
     from thinwire.job.job_loader import load_job
     from thinwire.lab.ablation import Diagnosis, plan_runs
 

@@ -25,8 +25,8 @@ def once(
     """Codes up, nothing down; the label party trains for at most `passes` passes over them; private labels.
 
     With `noise` a row costs the epsilon of one release. `RandomizedResponse` is for `Bins`: each party sends its own
-    codes, some of them replaced at random. `PoissonBinomial` is for sums: under a secure sum the label party sees only
-    the sum of all parties' codes, which must have the same meaning everywhere and depend on no row:
+    codes, some of them replaced at random. `PoissonBinomial` is for sums: under a secure sum the label party sees
+    only the sum of all parties' codes, which must have the same meaning everywhere and depend on no row:
     `RandomProjections`, all of the same width.
     """
     whole: Compressor = StdGrid(1.0, scale=1.0)
