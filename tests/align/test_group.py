@@ -208,5 +208,5 @@ def _ends(*_: object) -> bytes:
 def test_a_worker_that_is_gone_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
         monkeypatch.setattr(sys.modules[blind_ids.__module__], "blind_ids", _ends)
-        with pytest.raises(WorkersFailed, match=r"a worker process ended.*__main__"):
+        with pytest.raises(WorkersFailed, match=r"a worker process died.*__main__"):
             WorkerPool(executor).blind([b"7"], fresh_key()).result()

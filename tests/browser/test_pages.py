@@ -228,7 +228,7 @@ def test_the_page_follows_a_run_from_before_its_start_through_a_restart(
     with dashboard(digits / "runs") as address:
         browser.open(address)
         browser.until(f"{LIVE} === 'Nothing is running.'")
-        assert "No run yet" in browser.script("document.body.innerText")
+        assert "No runs yet" in browser.script("document.body.innerText")
         with training(digits, LONG):
             browser.until(f"{POINTS} >= 3")
             assert browser.script(LIVE) == "Live."

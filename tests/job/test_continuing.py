@@ -254,7 +254,7 @@ def test_the_command_says_what_it_took(job: Path, here: Here) -> None:  # noqa: 
     longer = ["--from", "one", "--out", "two", "--resume", "--set", "job.epochs=3"]
     shown = here("train", "job.toml", *longer, "--json", folder=folder)
     assert shown.returncode == 0, shown.stderr
-    assert "begun from" not in shown.stderr
+    assert "started from" not in shown.stderr
     shown = here("train", "job.toml", "--fresh", "shop", folder=folder)
     assert (shown.returncode, "need --from RUN" in shown.stderr) == (2, True)
     shown = here("train", "job.toml", "--from", "nowhere", folder=folder)

@@ -91,7 +91,7 @@ def test_listen_and_address_follow_from_each_other() -> None:
     with pytest.raises(BadInput, match=r'network.listen is missing; .* such as listen = "0.0.0.0:7443"'):
         placed(None, None).listen_address()
     for cannot_be_called in (None, "0.0.0.0:7443", "[::]:7443", "localhost:0"):
-        with pytest.raises(BadInput, match=r"network\.address is missing: where the feature parties find"):
+        with pytest.raises(BadInput, match=r"network\.address is missing; set the address of the label party"):
             placed(cannot_be_called, None).dial_address()
 
 

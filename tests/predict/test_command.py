@@ -50,7 +50,7 @@ def test_in_one_process(here: Command, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["rows"] == len(outputs)
     none = {"rows": 0, "of": len(outputs), "missing_at": {}, "only_here": 0}
     assert json.loads(done.stdout)["unmatched"] == dict.fromkeys(place.names, none)
-    assert "no partner" not in done.stderr
+    assert "no match" not in done.stderr
     assert torch.equal(scores(tmp_path / "scores.csv"), run.outputs.format_scores(outputs))
     with np.load(tmp_path / f"{LABEL_PARTY}.npz") as held:
         assert ids_of(tmp_path / "scores.csv") == list(held["id_test"])

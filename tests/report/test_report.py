@@ -75,7 +75,7 @@ def test_a_folder_and_its_result_give_the_same_report(run_dir: Path, tmp_path: P
 
 def test_a_run_without_a_folder_has_a_report_too(tmp_path: Path) -> None:
     result = tw.train(small_job(tw.methods.svfl()), callbacks=[])
-    assert "It was trained from Python" in result.report(tmp_path / "deep" / "r.html").read_text()
+    assert "The run was started from Python" in result.report(tmp_path / "deep" / "r.html").read_text()
 
 
 def test_a_run_leaves_its_report_beside_what_it_is_made_from(run_dir: Path) -> None:

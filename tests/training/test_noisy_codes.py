@@ -87,7 +87,7 @@ def test_it_says_who_sees_what() -> None:
     seen = describe_training(job.recipe, job.roster)["clinic"]
     assert any("RandomizedResponse(12.0, 4)" in one for one in seen)
     assert any("randomised codes only" in one for one in seen)
-    assert not any("coarse copy" in one or "exactly" in one for one in seen)
+    assert not any("coarse, permanent copy" in one or "exactly" in one for one in seen)
     assert "infinite" in describe_budget(job.recipe, job.training, None)
     assert "the edges of the bins are public" in describe_budget(job.recipe, Frozen(), None)
     assert job.forecast_privacy()["observers"][0]["releases_epsilon"] == pytest.approx(12, abs=1e-4)
@@ -126,7 +126,7 @@ def test_what_it_does_not_cover_is_refused() -> None:
         ([[0.0]], "a list for each of 2 columns"),
         ([[0.0], "0"], r"edges\[1\]"),
         ([[0.0, 1.0, 2.0, 3.0], []], "at most 3 numbers"),
-        ([[1.0, 0.0], []], "must rise"),
+        ([[1.0, 0.0], []], "must be increasing"),
     ],
 )
 def test_edges_are_checked(edges: Any, says: str) -> None:

@@ -116,7 +116,7 @@ def test_coefficients_are_scikit_learns(split: str, kind: str, l2: float) -> Non
     # It ends by itself: a direction an exchange spans the columns, and one exchange shows that nothing is left.
     widest = max(table.shape[1] for table in [*tables, *([] if own is None else [own])])
     assert result.summary()["rounds"] <= widest + 1
-    assert all("still changed" not in table.note for table in result.coefficients.values())
+    assert all("still changing" not in table.note for table in result.coefficients.values())
 
 
 @pytest.mark.parametrize("split", ["two parties", "three parties, one with the labels"])

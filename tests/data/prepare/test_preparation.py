@@ -149,7 +149,7 @@ def test_times_in_seconds_keep_their_digits() -> None:
     assert output(fitted, x, "seen").tolist() == (output(fitted, x, "seen")[0] + np.arange(50)).tolist()
     assert output(fitted, x, "year").tolist() == list(range(1980, 2030))  # as it is
     assert same(Preparation.from_json(fitted.to_json()).apply({"seen": seen, "year": [1980] * 50})[:, :1], x[:, :1])
-    assert "taken off" in fitted.columns[0].says
+    assert " minus " in fitted.columns[0].says
     other = Preparation.fit({"seen": [one + 3 for one in seen]}, Settings.model_validate(FOR_TREES))
     assert scale_of(other) == scale_of(fitted), "the same for rows of about the same time"
     known = Preparation.fit(

@@ -210,7 +210,7 @@ def test_a_failure_stops_the_others_and_is_raised_from_where_it_happened() -> No
     assert stopped == ["a"]
     assert "a_faulty_step" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert caught.value.__notes__ == ["in the program of 'b'"]
-    with pytest.raises(TransportError, match="make a new one"):
+    with pytest.raises(TransportError, match="create a new one"):
         simulation.run(dict.fromkeys("abc", never_begins))
 
 

@@ -396,8 +396,8 @@ def test_gaps_are_for_trees_alone_and_infinity_for_nobody() -> None:
     [
         ({"batch_size": 64}, BadInput, "batch_size does not apply to boosted trees"),
         ({"training": tw.privacy.Frozen()}, IncompatibleRecipe, "has no trees"),
-        ({"recipe": tw.methods.celu(2, 3)}, IncompatibleRecipe, "fresh derivative"),
-        ({"recipe": tw.methods.efvfl(tw.compress.TopK(0.5))}, IncompatibleRecipe, "none travel"),
+        ({"recipe": tw.methods.celu(2, 3)}, IncompatibleRecipe, "fresh gradient"),
+        ({"recipe": tw.methods.efvfl(tw.compress.TopK(0.5))}, IncompatibleRecipe, "none are sent"),
         ({"training": tw.privacy.DPBottom(1.0, 1.0)}, IncompatibleRecipe, "DPBottom"),
     ],
 )

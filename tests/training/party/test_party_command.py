@@ -93,7 +93,7 @@ def test_without_approval_nothing_is_read(tmp_path: Path, command: Command) -> N
     digest = read_party_view(place.job, "bank").consent.digest
     assert code == 2
     assert out == ""
-    assert "nobody has approved this for 'bank'; use --yes, or write approved = " in said
+    assert "nobody has approved this for 'bank'; use --yes, or set approved = " in said
     assert f'"{digest[:16]}"' in said
     assert "not-there.npz" not in said
     assert not (tmp_path / "out").exists()
@@ -138,7 +138,7 @@ def test_an_approval_of_the_recipe_alone_is_told_the_new_digest(tmp_path: Path, 
     code, _, said = command("party", own.text.path, "--name", "bank", "--out", tmp_path / "out", "--set", setting)
     assert code == 2
     assert "'bank' has approved the recipe" in said
-    assert f'write approved = "{own.consent.digest[:16]}"' in said
+    assert f'set approved = "{own.consent.digest[:16]}"' in said
 
 
 @pytest.mark.parametrize("approved", ["abc", "not hexadecimal!", ""])
@@ -449,7 +449,7 @@ def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path: Path) -> None:
         (place.folder / "closed").unlink()
         for party in parties.values():
             assert party.code() == 130, party.stderr
-            assert "start the same command again" in party.stderr
+            assert "run the same command again" in party.stderr
             assert "Traceback" not in party.stderr
         again = start_all(started, place)
         summaries = {name: party.summary() for name, party in again.items()}

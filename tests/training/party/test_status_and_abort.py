@@ -144,7 +144,7 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
 def _nobody_else_can_end_it(job: Path, thinwire: Command) -> None:
     shown = thinwire("abort", "job.toml", "--name", "bank")
     assert shown.returncode == 2
-    assert "give --yes" in shown.stderr
+    assert "use --yes" in shown.stderr
     shown = thinwire("abort", "job.toml", "--name", "bank", typed="n\n")
     assert (shown.returncode, shown.stdout.endswith("nothing was done\n")) == (0, True)
     # Another run of the same parties.
