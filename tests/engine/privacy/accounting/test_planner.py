@@ -126,10 +126,10 @@ def test_it_says_useless_where_it_is() -> None:
     )
     said = " ".join(judged.helps)
     for words in (
-        "narrower embedding: width 4 for 2 times",
-        "Fewer epochs",
+        "narrower embedding: width 4 gives 2 times",
+        "fewer epochs",
         "3.2 times",
-        "More parties",
+        "Add parties",
         "raise epsilon",
     ):
         assert words in said
