@@ -263,8 +263,8 @@ def print_bins(name: str, console: Console) -> None:
         found = (without, measure_body(symbols))
         total = [bits + size for bits, (size, _) in zip(total, found, strict=True)]
         for way, (bits, times) in zip(("without", "with"), found, strict=True):
-            console.print(f"{party}, {len(x)} x {x.shape[1]}, {way} parents: {bits:.2f} bits a row, {times}")
-    console.print("{:.2f} bits a row without parents, {:.2f} with parents".format(*total))
+            console.print(f"{party}, {len(x)} x {x.shape[1]}, {way} parents: {bits:.2f} bits per row, {times}")
+    console.print("{:.2f} bits per row without parents, {:.2f} with parents".format(*total))
 
 
 def measure_body(symbols: Symbols) -> tuple[float, str]:
@@ -279,7 +279,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object in place of the tables")
     parser.add_argument("--repeats", type=int, default=15, help="pairs of copy and candidate a figure (15)")
-    parser.add_argument("--bins", metavar="DATA_SET", help="a data set's bits a row as bins, and nothing else")
+    parser.add_argument("--bins", metavar="DATA_SET", help="a data set's bits per row as bins, and nothing else")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = Console(stderr=arguments.json, width=150 if not sys.stdout.isatty() else None)

@@ -164,7 +164,7 @@ TABLES: dict[str, Callable[..., Path]] = {
 
 
 class Records:
-    """One JSON object a line; what is there is not computed again."""
+    """One JSON object per line; what is there is not computed again."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -336,7 +336,7 @@ def judge(tables: Sequence[str], seeds: Sequence[int], records: Records) -> None
         sent = fmean(run["bytes"]["all"] for run in runs)
         print(f"{table} ({runs[0]['metric']}, {len(seeds)} seeds): {said}; {sent / 1e6:.2f} MB in all")
         changed = max(abs(run["as_scored"] - run["scores"]["together"]) for run in runs)
-        print(f"  scoring at 8 bits a value changes the score by {changed:.5f} at most")
+        print(f"  scoring at 8 bits per value changes the score by {changed:.5f} at most")
         for name in names:
             if name != "together":
                 print(f"  together - {name}: {format_interval([run['differences'][name] for run in runs])}")

@@ -26,7 +26,7 @@ of the test rows are kept, the same rows for every run, so that differences are 
 `table` prints both as Markdown, and a rule that is the same for every data set: one exchange first, and thin after it
 where that misses the target; its bytes are those of both, and its model the one with the better validation score.
 Bytes are all frames both ways, headers included: those of training, and those of
-evaluations, which every method makes after as many training rows and at 8 bits a value.
+evaluations, which every method makes after as many training rows and at 8 bits per value.
 
 Results go to FILE as they come (--out, build/fewest_bytes.jsonl); the same command resumes.
 """

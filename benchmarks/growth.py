@@ -8,7 +8,7 @@ time, each point in a process of its own. Time is the process's CPU time for a r
 bytes are a round's frames; memory is the peak above what the process held before training began, data included.
 The exponent is the slope of a least-squares line through the logarithms: 0 does not grow, 1 grows in proportion.
 
-With --rows, one run out of core instead: as many rows, one feature party, 64 values a row at each of its two ends.
+With --rows, one run out of core instead: as many rows, one feature party, 64 values per row at each of its two ends.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def show(found: dict[str, Growth]) -> None:
     for axis, grew in found.items():
         field = AXES[axis][0]
         others = ", ".join(f"{name} {value:,}" for name, value in base.items() if name != field)
-        table = Table(f"{axis}: {field}", title=f"{others}; {REUSE} updates an exchange", title_justify="left")
-        for heading in ("CPU ms a round", "KB a round", "MB beside the data"):
+        table = Table(f"{axis}: {field}", title=f"{others}; {REUSE} updates per exchange", title_justify="left")
+        for heading in ("CPU ms per round", "KB per round", "MB beside the data"):
             table.add_column(heading, justify="right")
         for size, cost in zip(grew.sizes, grew.costs, strict=True):
             table.add_row(f"{size:,}", *(f"{value:,.1f}" for value in astuple(cost)))

@@ -1,4 +1,4 @@
-"""Many clients at once against `thinwire serve`: how many requests a second, and how long each takes.
+"""Many clients at once against `thinwire serve`: how many requests per second, and how long each takes.
 
     python benchmarks/load_test.py http://127.0.0.1:8080 [--clients 8] [--seconds 5] [--json]
 

@@ -3,9 +3,9 @@
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/once.py [--tasks mnist,credit] [--seeds 0,1,2]
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/once.py --epsilons 11,22,44,88
 
-    mnist, fashion   quadrants; 16 principal directions at most and 17 bits a row and party; a network of two hidden
+    mnist, fashion   quadrants; 16 principal directions at most and 17 bits per row and party; a network of two hidden
                      layers on the codes; 7,000 and 9,000 training rows, drawn by the seed, 1,500 validation rows
-    credit           two parties, 6 bins a column, boosted trees on the codes; blocks of 6,000 rows until the
+    credit           two parties, 6 bins per column, boosted trees on the codes; blocks of 6,000 rows until the
                      validation score has not risen for two of them, 2,400 validation rows
 
 With --epsilons: credit default by randomised response, at so much epsilon a row and party in one release; all rows

@@ -99,7 +99,7 @@ def read_results(folder: Path) -> Results:
         return Results(rows, {name: one["made"] for name, one in benches.items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(
-            f"{path}: not what `benchmarks/suite.py` writes ({error!r}); give another --out, or remove it"
+            f"{path}: not what `benchmarks/suite.py` writes ({error!r}); use a different --out, or remove it"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""What serving together costs on loopback: requests a second, p50 and p99, as ratios to one plain torch server.
+"""What serving together costs on loopback: requests per second, p50 and p99, as ratios to one plain torch server.
 
 The label party with HTTP and two feature parties that it asks over gRPC and mutual TLS, each a process of its own;
 beside them one process with the same HTTP stack and the whole network in it, which scores each request by itself.
@@ -92,7 +92,7 @@ def line(clients: int, name: str, results: Sequence[LoadResult]) -> str:
 
 
 def ratio(found: dict[str, list[LoadResult]]) -> list[tuple[float, int]]:
-    """Medians of the ratios of each turn: requests a second, p50, p99."""
+    """Medians of the ratios of each turn: requests per second, p50, p99."""
     pairs = [(a.summary(), b.summary()) for a, b in zip(found["together"], found["plain"], strict=True)]
     keys = (("requests_per_second", 11), ("p50_ms", 8), ("p99_ms", 8))
     return [(statistics.median(ours[key] / theirs[key] for ours, theirs in pairs), size) for key, size in keys]

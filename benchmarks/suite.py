@@ -192,7 +192,7 @@ def _check(asked: argparse.Namespace) -> tuple[list[str], Results]:
         if name not in BENCHMARKS:
             raise BadInput(f"--only: {name!r} is not one of {', '.join(BENCHMARKS)}{did_you_mean(name, BENCHMARKS)}")
     if asked.openmined_python is not None and not asked.openmined_python.exists():
-        raise BadInput(f"--openmined-python {asked.openmined_python}: there is no such file")
+        raise BadInput(f"--openmined-python {asked.openmined_python}: the file does not exist")
     if asked.out is not None and asked.out.exists() and not asked.out.is_dir():
         raise BadInput(f"--out {asked.out}: a file; give a folder")
     last = Results() if asked.out is None else read_results(asked.out)

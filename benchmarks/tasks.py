@@ -264,7 +264,7 @@ def _build_encoder(
 
 
 _QUADRANTS: dict[str, Any] = {
-    "about": "quadrants, 16 sigmoid units a party, sum, linear top; all rows",
+    "about": "quadrants, 16 sigmoid units per party, sum, linear top; all rows",
     "networks": build_quadrants, "metric": "accuracy", "epochs": 10, "eval_rows": 10_240, "patience": 12, "lr": 0.01,
     "load": {"scale": Scale.UNIT},
 }  # fmt: skip
@@ -278,14 +278,14 @@ TASKS: dict[str, Task] = {
     "fashion": Task("fashion_mnist", **_QUADRANTS),
     "cifar10": Task(
         "cifar10",
-        "quadrants, strided convolutions of 16 and 32 channels with batch normalisation, 64 units a party, sum; "
+        "quadrants, strided convolutions of 16 and 32 channels with batch normalisation, 64 units per party, sum; "
         "10,000 rows",
         build_convolutions, "accuracy", 12, 4_608, 8, 0.003, load={"scale": Scale.UNIT},
     ),
     "modelnet10": Task(
         "modelnet10",
-        "12 parties with a view each, halved; strided convolutions of 8 and 16 channels, 64 units a party, mean; all "
-        "rows",
+        "12 parties with a view each, halved; strided convolutions of 8 and 16 channels, 64 units per party, mean; "
+        "all rows",
         build_views, "accuracy", 15, 1_792, 10, 0.003, "mean", load={"scale": Scale.UNIT, "split": Views(1)},
     ),
     "physionet2012": Task(

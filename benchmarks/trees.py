@@ -24,7 +24,7 @@ companies, for "three" the feature party's columns are dealt to two. One after t
 costs no message, so that two parties need as many round trips as together, and three twice as many.
 
 `interactions` compares top models: a sum, `interaction_top` with products of so many pairs, and a small network on
-four outputs a party; beside LightGBM with the same settings and as many trees on the joined table. `xor` is a table
+four outputs per party; beside LightGBM with the same settings and as many trees on the joined table. `xor` is a table
 made up for it: the label is whether a column of one party and a column of the other have the same sign.
 
 Results go to FILE as they come (--out, build/trees.jsonl); the same command resumes.

@@ -56,7 +56,7 @@ def build_compressor(text: str) -> Compressor:
 
 
 def plan_rounds(recipe: Recipe) -> Plan:
-    """Rows that are only scored travel at 8 bits a value, whatever the method."""
+    """Rows that are only scored travel at 8 bits per value, whatever the method."""
     return Plan(replace(recipe, scoring=RowScale(8)))
 
 

@@ -329,7 +329,7 @@ def test_an_id_that_is_there_twice_is_found_in_its_bucket(tmp_path: Path) -> Non
     room = rooms(tmp_path, where="bank.csv")["bank"]
     folder = bucket_files.BucketFolder(room)
     room.folder.mkdir()
-    with pytest.raises(BadIds, match=r"^bank.csv: 1 id is there twice: row 43 repeats the id of row 2"):
+    with pytest.raises(BadIds, match=r"^bank.csv: 1 id is repeated: row 43 repeats the id of row 2"):
         folder.split(ids, BucketPlan(4, bytes(32)))
     with pytest.raises(BadIds, match="row 43 repeats the id of row 2"):
         ids.require_different()

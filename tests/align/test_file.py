@@ -74,23 +74,23 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], Any], rows: Any = N
 @pytest.mark.parametrize(
     ("change", "rows", "says"),
     [
-        ({"format": 2}, None, "which reads format 1: format"),
-        ({"me": "mill"}, None, "names that are not those of the parties"),
+        ({"format": 2}, None, "which this version reads: format"),
+        ({"me": "mill"}, None, "names that do not match the parties"),
         ({"label_party": 5}, None, "label_party"),
         ({"parties": ["bank"]}, None, "parties"),
-        ({"parties": ["bank", "bank", LABEL]}, None, "names that are not"),
+        ({"parties": ["bank", "bank", LABEL]}, None, "names that do not match"),
         ({"digest": "abc"}, None, "digest"),
         ({"ids_digest": "A" * 64}, None, "ids_digest"),
         ({"sizes": {"bank": -1}}, None, "sizes.bank"),
         ({"sizes": {"bank": 2.5}}, None, "sizes.bank"),
-        ({"sizes": {LABEL: 4}}, None, "names that are not"),
-        ({"pairwise": {"bunk": 4}}, None, "names that are not"),
+        ({"sizes": {LABEL: 4}}, None, "names that do not match"),
+        ({"pairwise": {"bunk": 4}}, None, "names that do not match"),
         ({"when": "2024-01-01T00:00:00"}, None, "when"),
         ({"when": "yesterday"}, None, "when"),
         ({"more": 1}, None, "more"),
-        ({}, [0, 4], r"not different ones from 0 to 3"),
-        ({}, [-1, 2], "not different ones"),
-        ({}, [2, 2], "not different ones"),
+        ({}, [0, 4], r"not distinct numbers from 0 to 3"),
+        ({}, [-1, 2], "not distinct numbers"),
+        ({}, [2, 2], "not distinct numbers"),
         ({}, [0.0, 1.0], r"its rows are float64 \(2,\), expected int64 of 1 to 4"),
         ({}, [[0, 1]], r"its rows are int64 \(1, 2\)"),
         ({}, [0, 1, 2, 3, 0], r"its rows are int64 \(5,\)"),
@@ -143,11 +143,9 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     for call in ("fsync", "replace"):
         with monkeypatch.context() as patched:
             patched.setattr(f"thinwire.net.links.outgoing_log.os.{call}", full)
-            with pytest.raises(
-                WriteFailed, match=r"alignment\.safetensors: .* bytes could not be written: No space left"
-            ):
+            with pytest.raises(WriteFailed, match=r"could not write alignment\.safetensors: .* bytes: No space left"):
                 write_alignment(path, replace(found["bank"], digest="0" * 64))
         assert os.listdir(tmp_path) == [path.name]
         assert path.read_bytes() == before
-    with pytest.raises(ThinwireError, match="could not be written: No such file"):
+    with pytest.raises(ThinwireError, match="bytes: No such file"):
         write_alignment(tmp_path / "no" / "where", found["bank"])

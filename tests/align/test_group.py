@@ -193,7 +193,7 @@ def test_many_workers_are_processes_and_say_so_when_they_fail() -> None:
         assert isinstance(many._executor, ProcessPoolExecutor)
     for workers in (0, -1, 2.0, True, "2", 1025):
         with (
-            pytest.raises(BadParameter, match="workers must be a whole number from 1 to 1024"),
+            pytest.raises(BadParameter, match="workers must be an integer from 1 to 1024"),
             open_worker_pool(workers),  # type: ignore[arg-type]
         ):
             pass
@@ -208,5 +208,5 @@ def _ends(*_: object) -> bytes:
 def test_a_worker_that_is_gone_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
         monkeypatch.setattr(sys.modules[blind_ids.__module__], "blind_ids", _ends)
-        with pytest.raises(WorkersFailed, match=r"a worker process ended.*__main__"):
+        with pytest.raises(WorkersFailed, match=r"a worker process died.*__main__"):
             WorkerPool(executor).blind([b"7"], fresh_key()).result()

@@ -116,7 +116,7 @@ TAMPERED: dict[str, tuple[Kind, int, Callable[[bytes], bytes], type[ThinwireErro
     "greeting": (Kind.ALIGNMENT, 0, lambda body: body[:-8], UnknownTag, "owners at"),
     "more owners than ids": (Kind.ALIGNMENT, 2, another(8, 11), Malformed, "30 rows of 11 owners, at most 6 can be"),
     "no owners": (Kind.ALIGNMENT, 2, another(8, 0), Malformed, "30 rows of 0 owners"),
-    "too many rows": (Kind.ALIGNMENT, 2, another(5, 1), TooLarge, "over this party's max_peer_ids"),
+    "too many rows": (Kind.ALIGNMENT, 2, another(5, 1), TooLarge, "more than this party's max_peer_ids"),
     "short": (Kind.COMMON_ROWS, 0, lambda body: body[:-1], Malformed, "of 125 bytes, expected 126"),
     "a place that is not there": (Kind.COMMON_ROWS, 0, another(HEAD, 10), Malformed, "up to number 10 of 10"),
     "fewer owners": (Kind.COMMON_ROWS, 0, lambda body: body[:HEAD] + bytes(30), Malformed, "rows of 1 owners"),
@@ -143,7 +143,7 @@ def test_owners_of_many_rows_travel_in_several_messages(monkeypatch: pytest.Monk
 
 
 def test_too_few_owners_are_refused_before_anybody_is_told() -> None:
-    with pytest.raises(align.TooLittleOverlap, match="25 ids are in common, too few for 'people'"):
+    with pytest.raises(align.TooLittleOverlap, match="the parties share 25 ids, too few for 'people'"):
         aligned({**IDS, "people": list(range(3, 10))}, groups=OWNERS, terms={"people": Terms(min_overlap=0.8)})
 
 
@@ -176,7 +176,7 @@ def test_owners_are_there_once_and_every_row_has_one() -> None:
         join({**CASE, "users": ["bob", "ann", "zoe", "bob"]})
     with pytest.raises(BadIds, match="owners of rows at 'people': 1 row has no id: row 2"):
         intersect({"people": ["ann"], LABEL: [1, 2]}, LABEL, backend=SMALL, groups={"people": ["ann", None]})
-    with pytest.raises(BadParameter, match="'peple' is no feature party"):
+    with pytest.raises(BadParameter, match="'peple' is not a feature party"):
         intersect({"people": ["ann"], LABEL: [1, 2]}, LABEL, backend=SMALL, groups={"peple": ["ann", "ann"]})
     with pytest.raises(BadParameter, match="1 rows have an owner at 'people', and there are 2 ids"):
         intersect({"people": ["ann"], LABEL: [1, 2]}, LABEL, backend=SMALL, groups={"people": ["ann"]})

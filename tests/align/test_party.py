@@ -136,11 +136,11 @@ def test_a_party_that_is_through_is_told_to_wait_for_the_others(tmp_path: Path) 
     found = place(tmp_path)
     label = AligningParty(read_party_view(found.job, LABEL_PARTY).network_party, "rows to score", lambda _: None)
     bank = AligningParty(read_party_view(found.job, "bank").network_party, "rows to score", lambda _: None)
-    with pytest.raises(Refused, match="has come to train"):
+    with pytest.raises(Refused, match="wants to train"):
         label.admit("bank", {**_hello(bank), "purpose": "prediction"})
     with pytest.raises(KeyError):  # there is no link yet: it was admitted
         label.admit("bank", _hello(bank))
-    with pytest.raises(NotYet, match="still aligns with the others; 'bank' has come for what follows"):
+    with pytest.raises(NotYet, match="still aligns with the others; 'bank' is already at the next step"):
         label.admit("bank", {**_hello(bank), "purpose": "prediction"})
 
 
@@ -166,7 +166,7 @@ def test_a_party_that_is_started_again_ends_the_attempt(tmp_path: Path) -> None:
     with party._connected(tmp_path / "links", 1 << 20):
         party.admit("bank", hello)
         party.admit("bank", hello)
-        with pytest.raises(Refused, match="'bank' was started again in the middle"):
+        with pytest.raises(Refused, match="'bank' was restarted during the alignment"):
             party.admit("bank", again)
         with pytest.raises(Refused, match="started again"):
             party._interrupted()
@@ -181,7 +181,7 @@ def test_from_ids_to_a_model_in_one_process_and_between_organisations(tmp_path: 
     before = run("train", str(found.job))
     assert before.returncode == 2
     assert "party.bank.alignment" in before.stderr
-    assert "make it with `thinwire align`" in before.stderr
+    assert "create it with `thinwire align`" in before.stderr
     done = run("align", str(found.job), "--workers", "1", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -209,7 +209,7 @@ def test_nothing_is_read_before_it_is_approved(tmp_path: Path) -> None:
     (tmp_path / "bank.npz").unlink()
     asked = run("align", str(found.job), "--name", "bank")
     assert asked.returncode == 2
-    assert "nobody has approved this for 'bank': give --yes" in asked.stderr
+    assert "nobody has approved this for 'bank'; use --yes" in asked.stderr
     assert "bank learns how many ids clinic brings, and which of its own ids all parties have" in asked.stderr
 
 
@@ -226,8 +226,8 @@ def rewritten(found: Place, name: str, ids: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda ids: [*ids[:-1], ids[0]], "1 id is there twice: row 46 repeats the id of row 1"),
-        (lambda ids: [*ids[:-1], f" {ids[0]} "], "1 id is there twice"),
+        (lambda ids: [*ids[:-1], ids[0]], "1 id is repeated: row 46 repeats the id of row 1"),
+        (lambda ids: [*ids[:-1], f" {ids[0]} "], "1 id is repeated"),
         (lambda ids: ["", *ids[1:]], "1 row has no id: row 1"),
         (lambda ids: ["  ", *ids[1:]], "1 row has no id: row 1"),
         (lambda ids: ["x" * 2_000_000, *ids[1:]], "the id of row 1 has 2000000 bytes"),
@@ -273,7 +273,7 @@ def test_a_table_that_changed_since_is_refused(tmp_path: Path) -> None:
     for command in (["train", str(found.job)], ["party", str(found.job), "--name", "bank", "--yes"]):
         refused = run(*command)
         assert refused.returncode == 2
-        assert "the ids of 'bank' are not those that were aligned" in refused.stderr
+        assert "the ids of 'bank' differ from those that were aligned" in refused.stderr
 
 
 def test_alignments_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:

@@ -53,16 +53,16 @@ def padding_bit(body: bytes) -> bytes:
 CASES: list[tuple[str, Kind, int, Callable[[bytes], bytes], type[ThinwireError], str]] = [
     ("bank", HELLO, 0, cut(30), Malformed, "'bank' sent a greeting of"),
     ("bank", HELLO, 0, at(0, b"\x01"), UnknownTag, "'bank' speaks version 1, this party 2"),
-    ("bank", HELLO, 0, lambda body: body + b"!", UnknownTag, "'bank' matches by 'ristretto255, 8 ids a message!'"),
+    ("bank", HELLO, 0, lambda body: body + b"!", UnknownTag, "'bank' matches by 'ristretto255, 8 ids per message!'"),
     ("bank", HELLO, 0, cut(1), UnknownTag, "'bank' matches by"),
-    ("bank", HELLO, 0, at(1, bytes(8)), Malformed, "'bank' sent word that it has no ids"),
+    ("bank", HELLO, 0, at(1, bytes(8)), Malformed, "'bank' sent a message that it has no ids"),
     (
         "bank",
         HELLO,
         0,
         at(1, b"\xff" * 8),
         TooLarge,
-        "'bank' has 18446744073709551615 ids, over this party's max_peer_ids",
+        "'bank' has 18446744073709551615 ids, more than this party's max_peer_ids",
     ),
     (LABEL, HELLO, 0, at(1, b"\xff" * 8), TooLarge, "'shop' has 18446744073709551615 ids"),
     (LABEL, HELLO, 0, at(0, b"\0"), UnknownTag, "'shop' speaks version 0"),
@@ -71,7 +71,7 @@ CASES: list[tuple[str, Kind, int, Callable[[bytes], bytes], type[ThinwireError],
     (LABEL, HELLO, 0, at(1, b"\x14"), Malformed, "'shop' sent BLINDED_IDS 2 of 96 bytes, expected 128"),
     ("bank", HELLO, 1, at(0, b"\x07"), Malformed, "'bank' sent the verdict"),
     ("bank", HELLO, 3, cut(1), Malformed, "'bank' sent ALIGNMENT 3 of 0 bytes, expected 1"),
-    (LABEL, HELLO, 1, lambda _: b"{", Malformed, "'shop' sent b'{', expected the names of those who refuse"),
+    (LABEL, HELLO, 1, lambda _: b"{", Malformed, "'shop' sent b'{', expected the names of the parties that refuse"),
     (LABEL, HELLO, 1, lambda _: b'"bank"', Malformed, "'shop' sent .*expected the names"),
     (LABEL, HELLO, 1, lambda _: b'["mine"]', Malformed, "'shop' sent .*mine.*expected the names"),
     (LABEL, HELLO, 1, lambda _: b"[[]]", Malformed, "'shop' sent .*expected the names"),
@@ -79,9 +79,23 @@ CASES: list[tuple[str, Kind, int, Callable[[bytes], bytes], type[ThinwireError],
     ("bank", POINTS, 0, cut(1), Malformed, "'bank' sent BLINDED_IDS 0 of 255 bytes, expected 256"),
     ("bank", POINTS, 0, cut(32), Malformed, "'bank' sent BLINDED_IDS 0 of 224 bytes, expected 256"),
     ("bank", POINTS, 1, lambda body: body + body[:32], Malformed, "'bank' sent BLINDED_IDS 1 of 288 bytes"),
-    ("bank", POINTS, 2, at(32, bytes(32)), Malformed, "'bank' sent a blinded id, number 17, that is no point"),
-    ("bank", POINTS, 0, at(0, b"\xff" * 32), Malformed, "'bank' sent a blinded id, number 0, that is no point"),
-    (LABEL, POINTS, 0, at(96, bytes(32)), Malformed, "'shop' sent a blinded id, number 3, that is no point"),
+    (
+        "bank",
+        POINTS,
+        2,
+        at(32, bytes(32)),
+        Malformed,
+        "'bank' sent a blinded id, number 17, that is not a curve point",
+    ),
+    (
+        "bank",
+        POINTS,
+        0,
+        at(0, b"\xff" * 32),
+        Malformed,
+        "'bank' sent a blinded id, number 0, that is not a curve point",
+    ),
+    (LABEL, POINTS, 0, at(96, bytes(32)), Malformed, "'shop' sent a blinded id, number 3, that is not a curve point"),
     (LABEL, POINTS, 2, cut(32), Malformed, "'shop' sent BLINDED_IDS 2 of 64 bytes, expected 96"),
     (
         "bank",
@@ -109,7 +123,7 @@ CASES: list[tuple[str, Kind, int, Callable[[bytes], bytes], type[ThinwireError],
         Malformed,
         "'bank' sent match tags of which numbers (8 and 9|9 and 8) are the same",
     ),
-    (LABEL, HELLO, 2, at(0, b"\x14"), Malformed, "'shop' sent an overlap of 20 ids, at most 19 can be"),
+    (LABEL, HELLO, 2, at(0, b"\x14"), Malformed, "'shop' sent an overlap of 20 ids, of at most 19"),
     (LABEL, HELLO, 2, cut(1), Malformed, "'shop' sent ALIGNMENT 2 of 7 bytes, expected 8"),
     (LABEL, HELLO, 2, at(0, b"\x0e"), Malformed, "'shop' sent 15 common rows of 20, after announcing 14"),
     (LABEL, ROWS, 0, cut(1), Malformed, "'shop' sent COMMON_ROWS 0 of 66 bytes, expected 67"),
@@ -148,7 +162,7 @@ def test_a_refusal_cannot_be_overruled() -> None:
 def test_ends_that_cut_their_messages_otherwise_do_not_begin() -> None:
     wire = Wire()
     backends = dict.fromkeys(IDS, RistrettoBackend(CREW, 8)) | {"mill": RistrettoBackend(CREW, 16)}
-    with pytest.raises(UnknownTag, match=r"'(mill|shop)' matches by 'ristretto255, (8|16) ids a message'"):
+    with pytest.raises(UnknownTag, match=r"'(mill|shop)' matches by 'ristretto255, (8|16) ids per message'"):
         aligned(IDS, backend=backends, wire=wire)
     assert {message.kind for message in wire.messages} == {HELLO}
 

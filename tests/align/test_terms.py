@@ -20,9 +20,9 @@ def test_rows_or_a_fraction_of_ones_own(min_overlap: float, own: int, needed: in
 
 @pytest.mark.parametrize("wrong", [0, -1, 0.0, 1.5, -0.5, float("nan"), True, "3", None])
 def test_other_terms_are_refused(wrong: object) -> None:
-    with pytest.raises(BadParameter, match="min_overlap must be a whole number of rows, 1 at least, or a fraction"):
+    with pytest.raises(BadParameter, match="min_overlap must be a number of rows, at least 1, or a fraction"):
         Terms(min_overlap=wrong)  # type: ignore[arg-type]
-    with pytest.raises(BadParameter, match="max_peer_ids must be a whole number from 1 to"):
+    with pytest.raises(BadParameter, match="max_peer_ids must be an integer from 1 to"):
         Terms(max_peer_ids=wrong)  # type: ignore[arg-type]
 
 
@@ -39,7 +39,7 @@ def test_whoever_asks_for_more_ends_it_before_rows_are_told(party: str, min_over
     for outcome in outcomes(IDS, terms={party: terms}, wire=wire).values():
         assert isinstance(outcome, TooLittleOverlap)
         assert outcome.refusing == (party,)
-        assert str(outcome).startswith(f"2 ids are in common, too few for '{party}'")
+        assert str(outcome).startswith(f"the parties share 2 ids, too few for '{party}'")
     assert not wire.bodies(Kind.COMMON_ROWS)
 
 
@@ -64,7 +64,7 @@ def test_sets_too_small_for_someone_are_refused_before_any_point(party: str) -> 
 def test_a_set_over_the_cap_is_refused_before_any_point() -> None:
     for party, other in (("mill", LABEL), (LABEL, "bank")):
         wire = Wire()
-        with pytest.raises(TooLarge, match=rf"'{other}' has \d ids, over this party's max_peer_ids, 3"):
+        with pytest.raises(TooLarge, match=rf"'{other}' has \d ids, more than this party's max_peer_ids of 3"):
             aligned(IDS, terms={party: Terms(max_peer_ids=3)}, wire=wire)
         assert {message.kind for message in wire.messages} == {Kind.ALIGNMENT}
 

@@ -64,7 +64,7 @@ def test_a_folder_without_a_run_holds_none(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "bench.json").write_text(text)
-    with pytest.raises(BadInput, match=r"bench.json: not what `benchmarks/suite.py` writes.*give another --out"):
+    with pytest.raises(BadInput, match=r"bench.json: not what `benchmarks/suite.py` writes.*use a different --out"):
         read_results(tmp_path)
 
 

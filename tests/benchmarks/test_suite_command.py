@@ -119,7 +119,7 @@ def test_a_bench_that_fails_leaves_the_others_and_exits_with_1(made_up: MadeUp, 
         (["--only", "speed"], "--only: 'speed' is not one of startup, entropy"),
         (["--out", "file"], "--out file: a file; give a folder"),
         (["--out", "broken"], "not what `benchmarks/suite.py` writes"),
-        (["--openmined-python", "nowhere"], "--openmined-python nowhere: there is no such file"),
+        (["--openmined-python", "nowhere"], "--openmined-python nowhere: the file does not exist"),
     ],
 )
 def test_wrong_input_measures_nothing(

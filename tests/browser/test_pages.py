@@ -182,7 +182,7 @@ def test_a_report_of_a_table_is_read_wide_dark_and_on_a_phone(browser: Chromium,
     require_fits(browser)
     assert browser.script(TABLES_FIT)
     order = browser.script("[...document.querySelectorAll('h2')].map((one) => one.textContent)")
-    assert order[:4] == ["Alone against together", "Training curves", "Model quality", "Importance"]
+    assert order[:4] == ["Comparison with baselines", "Training curves", "Model quality", "Importance"]
     kept(browser, "report.png", tmp_path, end="#validation-auc-by-seconds")
     kept(browser, "report-quality.png", tmp_path, start="#run1", end="#run1-importance")
     kept(browser, "report-importance.png", tmp_path, start="#run1-importance", end="#run1-method")
@@ -259,7 +259,7 @@ def test_the_page_follows_a_run_from_before_its_start_through_a_restart(
     with dashboard(digits / "runs") as address:
         browser.open(address)
         browser.until(f"{LIVE} === 'Nothing is running.'")
-        assert "No run yet" in browser.script("document.body.innerText")
+        assert "No runs yet" in browser.script("document.body.innerText")
         with training(digits, LONG):
             browser.until(f"{POINTS} >= 3")
             assert browser.script(LIVE) == "Live."

@@ -62,7 +62,7 @@ def test_no_method_becomes_svfl_by_what_it_takes_over(
     assert said.out == ""
     if key != "local_steps":  # which no method takes over
         assert f"thinwire: {method}: the job's {key} = " in said.err
-        assert "would make it the same as svfl; it runs with its default" in said.err
+        assert "would make it identical to svfl, so it runs with its default" in said.err
     build_recipe_table(str(own["method"]), own)  # what a job says of its own method stays
     assert build_recipe_table("celu", {"method": "celu", "reuse": 1}) == {"method": "celu", "reuse": 1}
     assert capsys.readouterr().err == ""
@@ -129,8 +129,8 @@ def test_the_table(job: Path) -> None:
     ("arguments", "message"),
     [
         (["--methods", "svfl,foo"], "'foo' is not one of"),
-        (["--methods", ","], "name one method at least"),
-        (["--seeds", "0,x"], "--seeds: whole numbers"),
+        (["--methods", ","], "name at least one method"),
+        (["--seeds", "0,x"], "--seeds: integers"),
         (["--target", "accuracy"], "--target: write METRIC=VALUE"),
         (["--target", "auc=0.9"], "job.target 'auc' is not among the metrics accuracy, loss"),
         (["--methods", "pbm"], "pbm: "),

@@ -17,7 +17,7 @@ from thinwire.cli.explain import read_explanations
 from thinwire.cli.options import describe_parameters, read_options
 
 COMMANDS: dict[str, Any] = getattr(get_command(app), "commands", {})
-PANELS = ["Start", "Run across organisations", "Look and judge", "Research", "Housekeeping"]
+PANELS = ["Start", "Run across organisations", "Inspect results", "Research", "Housekeeping"]
 JOB = '[[party]]\nname = "bank"\n[[party]]\nname = "shop"\n[label_party]\nname = "clinic"\n'
 
 

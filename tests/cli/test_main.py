@@ -24,7 +24,7 @@ from thinwire.report.progress import RunProgress
         ),
         (Malformed("the frame's checksum is wrong"), 1, "thinwire: the frame's checksum is wrong [malformed]\n"),
         (KeyboardInterrupt(), 130, "thinwire: stopped\n"),
-        (OSError("disk full"), 1, "thinwire: OSError: disk full (--debug shows where)\n"),
+        (OSError("disk full"), 1, "thinwire: OSError: disk full (--debug shows the traceback)\n"),
     ],
 )
 def test_one_message_and_an_exit_code(

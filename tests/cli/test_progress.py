@@ -41,8 +41,8 @@ def test_backing_off_is_said_once_each_time() -> None:
             progress(event(round, HALVED[:seen]))
     said = [line for line in out.getvalue().splitlines() if "cached steps" in line]
     assert said == [
-        "thin: the training loss rose from 1.25 to 3.5, so from round 10 on 5 cached steps a round, not 11",
-        "thin: the training loss rose from 3.5 to 9, so from round 30 on 2 cached steps a round, not 5",
+        "thin: the training loss rose from 1.25 to 3.5, so from round 10 on 5 cached steps per round, not 11",
+        "thin: the training loss rose from 3.5 to 9, so from round 30 on 2 cached steps per round, not 5",
     ]
 
 
@@ -52,7 +52,7 @@ def test_finer_messages_are_said_once_each_time() -> None:
         for round, seen in ((120, 0), (180, 1), (240, 1), (300, 2)):
             progress(event(round, [], [120, 240][:seen]))
     said = [line for line in out.getvalue().splitlines() if "finer" in line]
-    stands = "thin: the training loss stands still, so messages are finer from round"
+    stands = "thin: the training loss has plateaued, so messages are finer from round"
     assert said == [f"{stands} 120 on", f"{stands} 240 on"]
 
 

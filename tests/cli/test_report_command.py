@@ -29,7 +29,7 @@ def run_dir(tmp_path: Path, here: Here) -> Path:
 def test_train_says_where_its_report_is(tmp_path: Path, here: Here) -> None:
     asked = ("--set", "job.baselines=true", "--set", "job.importance=true")
     shown = here("train", write_job(tmp_path), *asked, "--out", tmp_path / "r")
-    for said in ("test rows: ", "Together: ", "The baselines took ", "What each party's data is worth"):
+    for said in ("test rows: ", "Together: ", "The baselines took ", "Value of each party's data"):
         assert f"\n  {said}" in shown.stdout
     assert f"report: {tmp_path / 'r' / 'report.html'}" in shown.stdout
     assert (tmp_path / "r" / "report.html").is_file()
@@ -61,12 +61,12 @@ def test_one_run_has_its_report_in_its_folder_and_several_have_theirs_here(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["report", "nothing"], "nothing: there is no such folder"),
+        (["report", "nothing"], "nothing: the folder does not exist"),
         (["report", "."], ". holds no run"),
         (["report"], "Missing argument"),
-        (["dashboard", "nothing"], "nothing: there is no such folder"),
+        (["dashboard", "nothing"], "nothing: the folder does not exist"),
         (["dashboard", ".", "--port", "70000"], "65535"),
-        (["dashboard", ".", "--host", "no such host"], "cannot listen at no such host"),
+        (["dashboard", ".", "--host", "no such host"], "cannot listen on no such host"),
     ],
 )
 def test_wrong_input(tmp_path: Path, here: Here, arguments: list[str], message: str) -> None:
@@ -105,7 +105,7 @@ def test_compare_keeps_its_runs_and_reports_them(tmp_path: Path, here: Here) -> 
     assert "svfl (2 seeds), thin (2 seeds)" in html
     again = here("compare", job, "--methods", "svfl", "--out", tmp_path / "c")
     assert again.returncode == 2
-    assert "is there already and not empty; give another one" in again.stderr
+    assert "already exists and is not empty; give another one" in again.stderr
 
 
 def test_every_party_over_the_network_has_its_own_report(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_every_party_over_the_network_has_its_own_report(tmp_path: Path) -> None
         assert "Training bytes by direction and kind" in html
     assert "Test accuracy by epoch" in label
     assert "Calibration" in label
-    assert "This is what bank knows of it" in bank
-    assert "Model quality is known to clinic, which has the labels" in bank
+    assert "This report shows what bank knows about the run" in bank
+    assert "Only clinic, which has the labels, knows the model quality" in bank
     assert "thinwire party" in bank
     assert "private.json" not in bank
     assert "what clinic reaches alone" in label
     assert "joined table" not in label
-    assert "Alone against together" not in bank
+    assert "Comparison with baselines" not in bank
     job = load_job(place.job)
     alone = [one for one in train(job, callbacks=[]).baselines if one.columns == "clinic"]
     found = [(one["name"], one["columns"], one["value"]) for one in summaries["clinic"]["baselines"]]

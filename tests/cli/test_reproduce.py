@@ -31,5 +31,5 @@ def test_a_run_that_is_stopped_leaves_the_message_on_a_line_of_its_own(
     assert ended.value.exit_code == 130
     shown = capsys.readouterr().err
     assert ERASED in shown, "the progress was shown"
-    assert shown.rpartition(ERASED)[2].endswith("thinwire: stopped; the same command goes on from here\n")
+    assert shown.rpartition(ERASED)[2].endswith("thinwire: stopped; run the same command again to resume\n")
     assert "celu" not in shown.rpartition(ERASED)[2]

@@ -114,12 +114,12 @@ def test_privacy_of_a_job_is_what_its_run_spends(tmp_path: Path, here: Here) -> 
 def test_privacy_of_a_job_says_why_nothing_is_proven(job: Path, here: Here) -> None:
     shown = here("privacy", job)
     assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.startswith("efvfl: nothing is proven, epsilon is infinite for every observer\n")
+    assert shown.stdout.startswith("efvfl: no guarantee; epsilon is infinite for every observer\n")
     assert "Embeddings: they leave this party without noise" in shown.stdout
     said = json.loads(here("privacy", job, "--json").stdout)
     assert {row["end_to_end_epsilon"] for row in said["observers"]} == {"infinity"}
     for more, message in (
-        (["--width", "4", "--frozen"], "--width, --frozen: the job file says"),
+        (["--width", "4", "--frozen"], "--width, --frozen: the job file already sets"),
         ([], "give a job file"),
     ):
         shown = here("privacy", *([job] if more else []), *more)
@@ -158,8 +158,8 @@ def test_ctrl_c_says_how_to_go_on_and_that_works(job: Path, tmp_path: Path) -> N
     ("more", "message"),
     [
         (["--resume"], "--resume needs --out DIR"),
-        (["--resume", "--out", "nothing"], "nothing holds no run to go on with"),
-        (["--out", "r"], "r holds a run already; go on with it by --resume, or give another --out"),
+        (["--resume", "--out", "nothing"], "nothing holds no run to resume"),
+        (["--out", "r"], "r already holds a run; resume it with --resume, or use a different --out"),
         (["--out", "r", "--resume", "--seed", "1"], "job.seed is 1, but the run in r began with 0"),
         (["--out", "r", "--resume", "--set", "recipe.compressor.fraction=0.5"], "recipe.compressor.fraction is 0.5"),
         (["--out", "r", "--resume", "--set", "party.bank.features.key=x_test"], "'bank' has 32 rows"),
@@ -255,7 +255,7 @@ def test_check_of_other_recipes(job: Path, here: Here) -> None:
     assert "all labels" in shared["who_sees"]["bank"]
     table = here("check", job)
     assert table.returncode == 0
-    assert "nothing is wrong with this job" in table.stdout
+    assert "no problems found in this job" in table.stdout
     assert "first round: " in table.stdout
 
 
@@ -271,7 +271,7 @@ def test_a_run_that_goes_on_is_left_alone(job: Path, tmp_path: Path) -> None:
             erase_rows(folder, rows=[1], give_up=True)
         with pytest.raises(BadInput, match=under_way):
             tw.train(load_job(job, settings[1:2]), callbacks=[], out=folder, resume=True)
-        with pytest.raises(BadInput, match="holds a run already"):
+        with pytest.raises(BadInput, match="already holds a run"):
             save_job(folder, "", load_job(job))
         assert not (folder / "forgotten.jsonl").exists()
         running.interrupt()

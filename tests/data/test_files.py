@@ -66,18 +66,18 @@ def test_labels_that_are_not_whole_numbers_stay_floats(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "t.csv is empty"),
-        (b"a,b\n", "names its columns, but has no rows"),
-        (b"a,b\n1,2\n3\n", "line 3 has 1 columns, the first line names 2"),
-        (b"a,b\n\n1,2\n3,4,5\n", "line 4 has 3 columns, the first line names 2"),
+        (b"a,b\n", "has a header, but no rows"),
+        (b"a,b\n1,2\n3\n", "line 3 has 1 columns, but the header has 2"),
+        (b"a,b\n\n1,2\n3,4,5\n", "line 4 has 3 columns, but the header has 2"),
         (b"a,b\n1,2\n3,\x004\n", "line 3 holds a NUL byte"),
-        ("a,b\n1,2\n".encode("utf-16"), 'is UTF-16; write encoding = "utf-16" beside the file'),
-        (b"a,b\n1,\xff\n", "line 2 holds the byte 0xFF (byte 6 of the file), which is not UTF-8; write encoding = "),
+        ("a,b\n1,2\n".encode("utf-16"), 'is UTF-16; set encoding = "utf-16" next to the file'),
+        (b"a,b\n1,\xff\n", "line 2 holds the byte 0xFF (byte 6 of the file), which is not UTF-8; set encoding = "),
         (b"\xff\xff,b\n1,2\n", "line 1 holds the byte 0xFF (byte 0 of the file), which is not UTF-8"),
         (b"a,b\n" + b"1,2\n" * 9999 + b"1,\xe9\n", "line 10001 holds the byte 0xE9 (byte 40002 of the file)"),
-        (b"a;b\n1;2\n", "but semicolons: 'a;b'; write delimiter = ';'"),
+        (b"a;b\n1;2\n", "but semicolons: 'a;b'; set delimiter = ';'"),
         (b"a\tb\n1\t2\n", "but tabs"),
-        (b"1,2\n3,4\n", "the first line holds numbers; it must name the columns"),
-        (b"a,a\n1,2\n", "the column name 'a' is there twice"),
+        (b"1,2\n3,4\n", "the first line holds numbers; it must be a header with the column names"),
+        (b"a,a\n1,2\n", "the column name 'a' appears twice"),
         (b"a,b\n1,2\n3,four\n5,6\n", "line 3, column 'b' holds 'four', not a number"),
         (b"a,b\n1,2\n\n3,1_000\n", "line 4, column 'b' holds '1_000', not a number"),
         (b"a,b\n1,2\n3,\n", "line 3, column 'b' is empty or not a number"),
@@ -155,7 +155,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path, name: str) -> None:
 
 def test_wrong_columns_and_suffixes(tmp_path: Path) -> None:
     file = written(tmp_path, "t.csv", GOOD)
-    with pytest.raises(BadInput, match="there is no column 'bb', it has 'a', 'b', 'y'; did you mean 'b'"):
+    with pytest.raises(BadInput, match="there is no column 'bb'; the columns are 'a', 'b', 'y'; did you mean 'b'"):
         read_features(file, columns=["bb"])
     with pytest.raises(BadInput, match="there is no column 'z'"):
         read_features(file, all_but=["z"])
@@ -163,7 +163,7 @@ def test_wrong_columns_and_suffixes(tmp_path: Path) -> None:
         read_features(file, all_but=["a", "b", "y"])
     with pytest.raises(BadInput, match="names one column twice"):
         read_features(file, columns=["a", "a"])
-    with pytest.raises(BadInput, match="say which column holds the labels"):
+    with pytest.raises(BadInput, match="name the column that holds the labels"):
         read_labels(file)
     with pytest.raises(BadInput, match=r"'key' does not fit \.csv: keys are for NPZ files"):
         read_features(file, key="x")
@@ -188,7 +188,7 @@ def test_npz_arrays_of_any_number_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.array([1, "a"], dtype=object), "'x' is an array of Python objects, which we never load"),
+        (np.array([1, "a"], dtype=object), "'x' is an array of Python objects, which thinwire never loads"),
         (np.array(["a", "b"]), "'x' holds <U1, not numbers"),
         (np.array([1j]), "'x' holds complex128, not numbers"),
         (np.zeros((0, 3)), "'x' has shape (0, 3): no rows"),
@@ -208,13 +208,13 @@ def test_npz_arrays_that_are_refused(tmp_path: Path, array: Any, message: str) -
 def test_npz_keys(tmp_path: Path) -> None:
     file = tmp_path / "t.npz"
     np.savez(file, train=np.ones((2, 2)), test=np.ones(2))
-    with pytest.raises(BadInput, match="there is no 'trian', it holds 'train', 'test'; did you mean 'train'"):
+    with pytest.raises(BadInput, match="there is no 'trian'; the file holds 'train', 'test'; did you mean 'train'"):
         read_features(file, "trian")
-    with pytest.raises(BadInput, match="say which array to read"):
+    with pytest.raises(BadInput, match="name the array to read"):
         read_features(file)
     with pytest.raises(BadInput, match=r"'columns' does not fit \.npz"):
         read_features(file, "train", columns=["a"])
-    with pytest.raises(BadInput, match=r"labels are one number a row"):
+    with pytest.raises(BadInput, match=r"labels are one number per row"):
         read_labels(file, "train")
     np.savez(file, y=np.array([0, np.nan]))
     with pytest.raises(BadInput, match="'y', row 2 holds NaN"):

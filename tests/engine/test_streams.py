@@ -218,7 +218,7 @@ def test_ends_that_differ_stop_the_run_and_name_the_stream() -> None:
     ids=str,
 )
 def test_error_feedback_refuses_what_does_not_contract(compressor: Compressor) -> None:
-    with pytest.raises(IncompatibleRecipe, match="does not make what is left smaller") as caught:
+    with pytest.raises(IncompatibleRecipe, match="does not shrink the remaining error") as caught:
         ErrorFeedback(compressor)
     assert "Use TopK with select='magnitude'" in str(caught.value)
 

@@ -114,7 +114,7 @@ def test_a_saved_table_is_taken_over_or_refused() -> None:
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadParameter, match="memory_limit_bytes must be 0 or more, got -1"):
         Storage(-1)
-    with pytest.raises(BadParameter, match="does not exist; make it first"):
+    with pytest.raises(BadParameter, match="does not exist; create it first"):
         Storage(folder=tmp_path / "nowhere")
     with pytest.raises(BadParameter, match="rows must be 1 or more, got 0"):
         Surrogate(0, 4)
@@ -126,7 +126,7 @@ def test_a_full_disk_is_named_before_anything_starts(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(
-        BadParameter, match=r"no room for a surrogate of 4000000 bytes in .*: No space left on device"
+        BadParameter, match=r"no space for a surrogate of 4000000 bytes in .*: No space left on device"
     ):
         Surrogate(1_000_000, 1, Storage(0, tmp_path))
 

@@ -72,7 +72,7 @@ def predicts(folder: Path) -> tuple[Place, str]:
     return found, "predict"
 
 
-ANNOUNCES = "sent a body that cannot be: 1073741824 values in shape (32768, 32768) are announced, the cap is"
+ANNOUNCES = "sent an invalid message body: 1073741824 values in shape (32768, 32768) are announced, the cap is"
 FROM_BANK, FROM_LABEL_PARTY = f"'bank' {ANNOUNCES}", f"'{LABEL_PARTY}' {ANNOUNCES}"
 BOMBS = [
     Bomb(Kind.EVALUATION, "bank", trains(SVFL), FROM_BANK),
@@ -100,7 +100,7 @@ BOMBS = [
     Bomb(Kind.INFERENCE, "bank", trains(REGRESSION), "'bank', INFERENCE: "),
     Bomb(Kind.INFERENCE, LABEL_PARTY, trains(REGRESSION), "'clinic', INFERENCE: "),
     Bomb(Kind.PREDICTION, "bank", predicts, FROM_BANK),
-    Bomb(Kind.PREDICTION, LABEL_PARTY, predicts, "Truncated; its own log says more"),
+    Bomb(Kind.PREDICTION, LABEL_PARTY, predicts, "Truncated; see its own log"),
 ]
 
 

@@ -79,7 +79,7 @@ def falls_back(run: Run, name: str, damage: Damage, choice: random.Random) -> No
     damage(run, name, choice)
     process = run.start(name)
     run.tally.inject("damaged checkpoints")
-    run.until(lambda: "going on from round" in process.stderr or process.poll() is not None, 30, "not back")
+    run.until(lambda: "resuming from round" in process.stderr or process.poll() is not None, 30, "not back")
     assert "fell back to generation" in process.stderr, process.stderr
 
 
@@ -179,7 +179,7 @@ def test_a_whole_folder_rolled_back_is_refused_by_the_others(stage: Stage, name:
         else:
             for other in FEATURES:
                 assert run.ended(other, 20) != 0
-                assert "was started from an older copy of its folder" in run.said(other)
+                assert "was started from an outdated copy of its folder" in run.said(other)
             run.kill(rolled)
         shutil.rmtree(folder)
         shutil.move(folder.with_suffix(".newest"), folder)

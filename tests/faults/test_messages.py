@@ -102,7 +102,7 @@ def test_a_stale_process_is_rejected_and_changes_nothing(stage: Stage) -> None:
             (old, "starts from nothing"),
             (old | {"nonce": now["nonce"]}, "replaced by a later one"),
             (old | {"nonce": now["nonce"], "received": 0, "kept": 0}, "replaced by a later one"),
-            (now | {"instance": "00"}, "another process takes part"),
+            (now | {"instance": "00"}, "another process already takes part"),
             (now | {"nonce": None, "incarnation": now["incarnation"] + 1, "instance": "00"}, "starts from nothing"),
             (now | {"nonce": "00" * 16}, "another run"),
             (now | {"party": "bank"}, "HELLO says"),

@@ -34,7 +34,7 @@ def fails_at_once(run: Run, name: str, *settings: str) -> str:
 def test_port_in_use(stage: Stage) -> None:
     with stage.run(KIND) as run, socket.create_server(("127.0.0.1", run.site.port)):
         said = fails_at_once(run, LABEL)
-        assert f"cannot listen at 127.0.0.1:{run.site.port}: it is in use" in said
+        assert f"cannot listen on 127.0.0.1:{run.site.port}: it is in use" in said
 
 
 @pytest.mark.faults
@@ -78,7 +78,7 @@ KEYS: dict[str, tuple[Callable[[Path], None], str]] = {
     "a folder": (_unreadable, "it is a folder"),
     "readable by others": (_open_to_others, "chmod 600"),
     "readable by its group": (_of_the_group, "chmod 600"),
-    "missing": (_missing, "there is no such file"),
+    "missing": (_missing, "the file does not exist"),
     "garbage": (_garbage, "no PEM private key"),
 }
 
@@ -106,4 +106,4 @@ def test_a_key_of_another_user(stage: Stage) -> None:
             assert "may not read it" in fails_at_once(run, "bank")
         else:
             key.chmod(0o004)
-            assert "others than its owner" in fails_at_once(run, "bank")
+            assert "users other than its owner" in fails_at_once(run, "bank")

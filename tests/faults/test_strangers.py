@@ -212,7 +212,7 @@ def test_many_handshakes_at_the_same_time(stage: Stage) -> None:
 
 @pytest.mark.faults
 def test_a_certificate_that_is_revoked_while_the_run_goes_on(stage: Stage) -> None:
-    """Its party is cut off within seconds; with a new one the run goes on, without a restart."""
+    """Its party is truncated within seconds; with a new one the run goes on, without a restart."""
     expected = stage.reference(KIND)
     with stage.run(KIND, pause_ms=20) as run:
         run.start_all()

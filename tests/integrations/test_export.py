@@ -130,7 +130,7 @@ def test_trees_are_exported_to_the_bit(tmp_path: Path) -> None:
     strange = torch.cat([x[:60], torch.full((1, 3), torch.nan), torch.tensor([[99.0, 0.1, -3e38], [-1, 3e38, 0]])])
     assert torch.equal(_onnx(files["bank"])(strange), bottom(strange))
     assert json.loads((tmp_path / "out" / "export.json").read_text())["models"]["bank"]["output"] == ["rows", 2]
-    with pytest.raises(ExportFailed, match=r"bank: boosted trees are no graph of tensors, .*; write them as onnx"):
+    with pytest.raises(ExportFailed, match=r"bank: boosted trees cannot be exported as .*; use onnx"):
         export_models(tmp_path, held, "torchscript", tmp_path / "other")
 
 
@@ -165,7 +165,9 @@ class Branching(nn.Module):
 def test_a_file_with_other_numbers_is_refused(tmp_path: Path) -> None:
     models = {"bank": Branching(), "top": nn.Linear(2, 2)}
     held = ExportedModels.of_run(models, {"bank": torch.randn(3, 2)}, "sum", Outputs.CLASSES)
-    with pytest.raises(ExportFailed, match="bank: what was written gives other numbers than the model on 6 rows"):
+    with pytest.raises(
+        ExportFailed, match="bank: the exported model gives different outputs from the original on 6 rows"
+    ):
         export_models(tmp_path, held, "torchscript", tmp_path / "out")
 
 
@@ -202,7 +204,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert shown.stderr == ""
     again = run_command("export", tmp_path / "run", "--to", "exported-program", "--out", tmp_path / "out")
     assert (again.returncode, again.stdout) == (2, "")
-    assert "is there already and not empty" in again.stderr
+    assert "already exists and is not empty" in again.stderr
 
 
 # One party's own part of a run over the network ------------------------------------------------------------

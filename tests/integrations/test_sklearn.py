@@ -124,7 +124,7 @@ TWO = {"bank": [0, 1], "shop": [2, 3]}
 @pytest.mark.parametrize(
     ("parties", "x", "y", "said"),
     [
-        ({}, X, Y, "whose columns are whose"),
+        ({}, X, Y, "map each party to its columns"),
         ({"bank": [0], "shop": [4]}, X, Y, "party 'shop': X is an array of 4 columns, so columns are numbers from 0"),
         ({"bank": ["age"]}, X, Y, "party 'bank': X is an array of 4 columns"),
         ({"bank": "age"}, pd.DataFrame(X), Y, "party 'bank': X has no column 'age', it has 0, 1, 2, 3"),
@@ -134,7 +134,7 @@ TWO = {"bank": [0, 1], "shop": [2, 3]}
             Y,
             "X has no column 'Age', it has 'age', 'job'; did you mean 'age'?",
         ),
-        ({"bank": None}, X, Y, "columns of None are for X by party"),
+        ({"bank": None}, X, Y, "columns may be None only if X is given per party"),
         (TWO, {"bank": X}, Y, "X has tables of bank, and the parties are bank, shop"),
         ({"bank": None, "shop": None}, {"bank": X, "shop": X[1:]}, Y, "same rows in the same order: bank has 20"),
         (TWO, X, Y[1:], "X has 20 rows and y 19"),
@@ -147,7 +147,7 @@ TWO = {"bank": [0, 1], "shop": [2, 3]}
         (None, {"bank": pd.DataFrame(X, columns=list("abca"))}, Y, "party 'bank': X has 2 columns named 'a'"),
         (TWO, X, X, "y has shape"),
         ({"bank": [0, 1], "shop": []}, X, Y, "party 'shop' has no columns"),
-        ({"labels": [0]}, X, Y, "one feature party at least"),
+        ({"labels": [0]}, X, Y, "at least one feature party"),
     ],
 )
 def test_wrong_input_is_refused_by_name(parties: Any, x: Any, y: Any, said: str) -> None:
@@ -228,8 +228,8 @@ def test_a_weight_of_0_leaves_a_row_out_and_only_ratios_count() -> None:
         (np.ones(19), r"sample_weight has shape \(19,\), expected \(20,\)"),
         (np.zeros(20), "sample_weight is zero for all rows"),
         (-np.ones(20), "sample_weight must be 0 or more"),
-        (["heavy"] * 20, "sample_weight must hold one number a row"),
-        (Y, "one class; training needs two"),
+        (["heavy"] * 20, "sample_weight must hold one number per row"),
+        (Y, "a single class; training needs at least two"),
     ],
 )
 def test_wrong_sample_weights_are_refused(weights: Any, said: str) -> None:
@@ -253,7 +253,7 @@ def test_class_weights_are_row_weights_by_class() -> None:
         with pytest.raises(tw.errors.BadParameter, match=said):
             VerticalClassifier(**settings, class_weight=given).fit(X, y)
     private = replace(tw.methods.thin(), defence=LabelDP(1.0))
-    with pytest.raises(tw.errors.IncompatibleRecipe, match="counts the true labels"):
+    with pytest.raises(tw.errors.IncompatibleRecipe, match="uses the true labels"):
         VerticalClassifier(**settings, recipe=private, class_weight="balanced").fit(X, y)
 
 
@@ -417,7 +417,7 @@ def test_linear_says_what_it_does_not_do(cancer: tuple[Any, Any]) -> None:
     with pytest.raises(tw.errors.BadLabels, match=r"y has 3 classes; .*OneVsRestClassifier"):
         VerticalClassifier(model="linear").fit(X, y)
     assert OneVsRestClassifier(VerticalClassifier(model="linear")).fit(X, y).score(X, y) > 0.9
-    with pytest.warns(ConvergenceWarning, match="give more epochs"):
+    with pytest.warns(ConvergenceWarning, match="use more epochs"):
         VerticalClassifier(model="linear", epochs=2).fit(*cancer)
     with pytest.raises(tw.errors.BadInput, match="no finite optimum"):
         VerticalClassifier(model=tw.learners.Linear(1)).fit(X[:100], y[:100])

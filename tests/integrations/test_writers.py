@@ -129,7 +129,7 @@ def test_a_server_that_goes_away_ends_the_writing_and_not_the_run(
     (kept,) = mlflow.runs.values()
     assert set(kept.metrics["train/loss"]) == {0}
     (said,) = caplog.messages
-    assert said == "mlflow can no longer be written to (connection refused); the run goes on without it"
+    assert said == "cannot write to mlflow any longer (connection refused); the run continues without it"
 
 
 def test_a_run_that_fails_is_failed_at_the_server_too(mlflow: FakeMLflow) -> None:
@@ -168,7 +168,7 @@ def test_a_writer_that_cannot_begin_keeps_the_run_from_starting(
 ) -> None:
     wandb.is_logged_in = False
     with pytest.raises(
-        tw.errors.BadInput, match=r"wandb cannot be written to: api_key not .* to log in\. Nothing was started"
+        tw.errors.BadInput, match=r"cannot write to wandb: api_key not .* to log in\. Nothing was started"
     ):
         tw.train(small_job(), callbacks=[MLflow(), Wandb()], out=tmp_path / "run")
     assert not (tmp_path / "run" / "events.jsonl").exists()
@@ -277,7 +277,7 @@ def test_a_writer_that_cannot_begin_keeps_a_party_from_starting(
 ) -> None:
     wandb.is_logged_in = False
     own, folder = part(tmp_path)
-    with pytest.raises(tw.errors.BadInput, match="wandb cannot be written to: api_key not configured"):
+    with pytest.raises(tw.errors.BadInput, match="cannot write to wandb: api_key not configured"):
         PartyWriters([MLflow(), Wandb()], own, folder).begin()
     (kept,) = mlflow.runs.values()
     assert kept.status == "FAILED"

@@ -39,7 +39,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def earlier(job: Path, *settings: str) -> tuple[Path, dict[str, Any]]:
-    """A run of the job as it is, and its last evaluation."""
+    """A run of the job unchanged, and its last evaluation."""
     out = job.parent / "earlier"
     return out, tw.train(load_job(job, settings), callbacks=[], out=out).history[-1]
 
@@ -106,7 +106,7 @@ def test_a_party_joins_and_changes_nothing_at_first_under_concat(job: Path) -> N
     later = load_job(job)
     taken = later.start_from(run)
     assert (taken.taken, taken.fresh) == (("bank", "shop", "top"), ("gym",))
-    assert "the top model's columns for 'gym' begin at 0: it changes nothing at first" in taken.notes
+    assert "the top model's columns for 'gym' start at 0, so it changes nothing at first" in taken.notes
     result = tw.train(later, callbacks=[])
     for part in ("train", "test"):
         assert result.history[0][part]["loss"] == pytest.approx(last[part]["loss"], abs=1e-6)
@@ -157,7 +157,7 @@ def test_a_party_in_another_ones_place_does_not_get_its_columns(job: Path, top: 
     job.write_text(text.replace(SHOP, THIRD.replace("width = 3", "width = 4") + "\n"))
     later = load_job(job)
     taken = later.start_from(run)
-    assert "the top model's columns for 'gym' begin at 0: it changes nothing at first" in taken.notes
+    assert "the top model's columns for 'gym' start at 0, so it changes nothing at first" in taken.notes
     assert "the top model's columns for shop are dropped" in taken.notes
     key = next(key for key, tensor in later.label_party.top.state_dict().items() if tensor.dim() == 2)
     now, before = later.label_party.top.state_dict()[key], load_file(run / "models/top.safetensors")[key]
@@ -202,14 +202,14 @@ def test_parties_come_and_go_under_a_sum(job: Path) -> None:
     taken = load_job(job).start_from(run)
     assert (taken.taken, taken.fresh, taken.retired) == (("bank", "top"), ("gym",), ("shop",))
     assert any("gym join the sum from fresh weights" in note for note in taken.notes)
-    assert any("surrogates and worksets begin anew" in line for line in taken.describe())
+    assert any("surrogates and worksets start empty" in line for line in taken.describe())
 
 
 def test_weights_that_do_not_fit_are_refused_before_any_is_changed(job: Path) -> None:
     run, _ = earlier(job)
     later = load_job(job, ["party.shop.model={name='mlp',hidden=[3],width=4}"])
     before = {name: {k: t.clone() for k, t in m.state_dict().items()} for name, m in later.modules().items()}
-    with pytest.raises(BadInput, match=r"the model 'shop' .* does not fit .*begin it anew: --fresh shop"):
+    with pytest.raises(BadInput, match=r"the model 'shop' .* does not match .*reinitialise it: --fresh shop"):
         later.start_from(run)
     for name, module in later.modules().items():
         assert all(torch.equal(t, before[name][k]) for k, t in module.state_dict().items())
@@ -222,14 +222,14 @@ def test_weights_that_do_not_fit_are_refused_before_any_is_changed(job: Path) ->
 
 
 def test_what_is_no_finished_run_is_refused(job: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"is no run's folder"):
+    with pytest.raises(BadInput, match=r"is not a run folder"):
         load_job(job).start_from(tmp_path / "nowhere")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun/job.toml").touch()
-    with pytest.raises(BadInput, match="has not ended: go on with it first"):
+    with pytest.raises(BadInput, match="has not finished: resume it first"):
         load_job(job).start_from(tmp_path / "begun")
     run, _ = earlier(job)
-    with pytest.raises(BadInput, match=r"has nothing to take over: it holds models of bank, shop, top"):
+    with pytest.raises(BadInput, match=r"has nothing to reuse: it holds models of bank, shop, top"):
         load_job(job).start_from(run, fresh=["bank", "shop", "top"])
     (run / "models/bank.safetensors").write_bytes(b"no tensors")
     with pytest.raises(BadInput, match=r"bank.safetensors holds no model"):
@@ -239,7 +239,7 @@ def test_what_is_no_finished_run_is_refused(job: Path, tmp_path: Path) -> None:
 def test_a_guarantee_does_not_begin_from_weights_that_have_seen_the_rows(job: Path) -> None:
     run, _ = earlier(job)
     private = load_job(job, ["job.training={name='DPBottom',clip=1.0,noise_multiplier=1.0}"])
-    with pytest.raises(BadInput, match="a run with a privacy guarantee begins from fresh weights"):
+    with pytest.raises(BadInput, match="a run with a privacy guarantee must start from fresh weights"):
         private.start_from(run)
 
 
@@ -248,17 +248,17 @@ def test_the_command_says_what_it_took(job: Path, here: Here) -> None:  # noqa: 
     assert here("train", "job.toml", "--out", "one", "--json", folder=folder).returncode == 0
     shown = here("train", "job.toml", "--from", "one", "--fresh", "shop", "--out", "two", "--json", folder=folder)
     assert shown.returncode == 0, shown.stderr
-    assert "begun from one: the weights of bank, top are taken over" in shown.stderr
+    assert "started from one: the weights of bank, top are reused" in shown.stderr
     assert "fresh: shop" in shown.stderr
     assert json.loads((folder / "two/run.json").read_text())["begun_from"]["run"] == "one"
     longer = ["--from", "one", "--out", "two", "--resume", "--set", "job.epochs=3"]
     shown = here("train", "job.toml", *longer, "--json", folder=folder)
     assert shown.returncode == 0, shown.stderr
-    assert "begun from" not in shown.stderr
+    assert "started from" not in shown.stderr
     shown = here("train", "job.toml", "--fresh", "shop", folder=folder)
-    assert (shown.returncode, "go with --from RUN" in shown.stderr) == (2, True)
+    assert (shown.returncode, "need --from RUN" in shown.stderr) == (2, True)
     shown = here("train", "job.toml", "--from", "nowhere", folder=folder)
-    assert (shown.returncode, "is no run's folder" in shown.stderr) == (2, True)
+    assert (shown.returncode, "is not a run folder" in shown.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("optimizers", [False, True])
@@ -285,7 +285,7 @@ def test_over_the_network_every_party_takes_over_its_own(tmp_path: Path, optimiz
     with threads(place, beginnings={n: InitFrom(run, (), optimizers) for n, run in earlier_runs.items()}) as parties:
         finished(parties)
         said = " ".join(parties["bank"].seen.sentences)
-    assert "the weights of bank are taken over" in said
+    assert "the weights of bank are reused" in said
     for name, tensors in left_models(place).items():
         for key, tensor in expected.models[name].state_dict().items():
             assert torch.equal(tensors[key], tensor), (name, key)
@@ -294,7 +294,7 @@ def test_over_the_network_every_party_takes_over_its_own(tmp_path: Path, optimiz
 def test_over_the_network_a_missing_run_is_said_before_data_is_read(tmp_path: Path) -> None:
     place = made(tmp_path, Shape({"method": "svfl"}))
     (tmp_path / "bank.npz").unlink()
-    with pytest.raises(BadInput, match="is no run's folder"):
+    with pytest.raises(BadInput, match="is not a run folder"):
         open_party_run(
             read_party_view(place.job, "bank"), place.out("bank"), Seen().audience(), InitFrom(tmp_path / "nowhere")
         )

@@ -136,7 +136,7 @@ def test_budgets_are_not_promised() -> None:
     assert describe_budget(svfl(), TrainedOnRawRows(), None) == (
         "no privacy budget: this recipe adds no noise to what is sent"
     )
-    assert "epsilon from end to end is infinite" in describe_budget(pbm(4, 0.1), TrainedOnRawRows(), None)
+    assert "epsilon end to end is infinite" in describe_budget(pbm(4, 0.1), TrainedOnRawRows(), None)
 
 
 @pytest.mark.parametrize("name", ["bank", "clinic"])

@@ -137,10 +137,10 @@ def test_a_partys_own_module_is_found_beside_the_job_file(path: Path) -> None:
     assert isinstance(job.parties[0].bottom, nn.Sequential)
     for module, message in (
         ("its_own_module:Top", "party.bank.model.module: its_own_module:Top cannot be loaded"),
-        ("no_such_module:Top", "party.bank.model.module: no_such_module:Top is code, and none of this name is in"),
+        ("no_such_module:Top", "party.bank.model.module: no_such_module:Top is code, and it is not in"),
         ("its_own_module:NUMBER", "is int, not a class of torch modules"),
         ("its_own_module", 'must be "package.module:Class"'),
-        ("os:getcwd", "os:getcwd is code, and none of this name is in"),
+        ("os:getcwd", "os:getcwd is code, and it is not in"),
     ):
         with pytest.raises(BadInput, match=re.escape(message)):
             load_job(path, [f'party.bank.model={{module="{module}"}}'])
@@ -174,9 +174,9 @@ def test_a_network_inside_an_encoder(path: Path) -> None:
     )
     for network, message in (
         ('name="cnn",channel=2', "party.bank.model.network.channel: cnn takes no 'channel'"),
-        ('name="mlp",hidden=[3],width=5', "the network gives 5 values a row, width is 4"),
+        ('name="mlp",hidden=[3],width=5', "the network outputs 5 values per row, but width is 4"),
         ('name="bins"', "party.bank.model.network: Pretrained: network must be a network with weights"),
-        ('module="stranger:Net"', "party.bank.model.network.module: stranger:Net is code, and none of this name"),
+        ('module="stranger:Net"', "party.bank.model.network.module: stranger:Net is code, and it is not"),
     ):
         with pytest.raises(BadInput, match=re.escape(message)):
             load_job(path, ["party.bank.model=" + PRETRAINED.replace("NETWORK", network)]).check()
@@ -213,10 +213,10 @@ WRONG = [
     ("job.epochs=true", "job.epochs must be a number, got True"),
     ("job.epochs=0", "job.epochs must be greater than 0, got 0"),
     ("job.epochs=inf", "job.epochs must be a finite number, got inf"),
-    ("job.batch_size=2.5", "job.batch_size must be a whole number, got 2.5"),
+    ("job.batch_size=2.5", "job.batch_size must be an integer, got 2.5"),
     ("job.batch_size=0", "job.batch_size must be greater than or equal to 1, got 0"),
     ("job.batch_size=97", "job.batch_size must be from 1 to the 96 training rows, got 97"),
-    ("job.epochs=1e300", "job.epochs must be below 1431655765, since rounds have 32 bits; got 1e+300"),
+    ("job.epochs=1e300", "job.epochs must be below 1431655765, because round numbers have 32 bits; got 1e+300"),
     ("job.seed=-1", "job.seed must be greater than or equal to 0, got -1"),
     ("job.eval_every=0", "job.eval_every must be greater than or equal to 1, got 0"),
     ("job.metrics=['acuracy']", "job.metrics: metric 'acuracy' is not one of"),
@@ -233,7 +233,7 @@ WRONG = [
     ("recipe={}", "recipe.method is missing; it is one of svfl"),
     ("recipe='svfl'", "recipe must be a table, got 'svfl'"),
     ("recipe={method='efvfl'}", "recipe.compressor is missing; efvfl needs it"),
-    ("recipe={method='svfl',fraction=1}", "recipe.fraction: svfl takes no 'fraction'; it takes nothing"),
+    ("recipe={method='svfl',fraction=1}", "recipe.fraction: svfl takes no 'fraction'; it takes no arguments"),
     ("recipe.compressor.fraction=0", "recipe.compressor.fraction: TopK: fraction must be above 0 and at most 1"),
     ("recipe.compressor.fraction=-0.1", "recipe.compressor.fraction: TopK: fraction must be above 0"),
     ("recipe.compressor.fraction='some'", "recipe.compressor.fraction: TopK: fraction must be a number"),
@@ -245,7 +245,10 @@ WRONG = [
     ("recipe.compressor={name='Uniform',bits=0}", "recipe.compressor.bits: Uniform: bits must be from 1 to 16"),
     ("recipe.compressor={name='QSGD',bits=0}", "recipe.compressor.bits: QSGD: bits must be"),
     ("recipe.compressor={name='Uniform',bits=4,dither=1}", "recipe.compressor.dither must be true or false, got 1"),
-    ("recipe.compressor={name='Uniform',bits=1}", "recipe: ErrorFeedback: Uniform(1) does not make what is left"),
+    (
+        "recipe.compressor={name='Uniform',bits=1}",
+        "recipe: ErrorFeedback: Uniform(1) does not shrink the remaining error",
+    ),
     ("recipe.compressor={name='Then',first='Sign',second='Sign'}", "recipe.compressor: Then: Sign keeps every value"),
     ("recipe={method='pbm',trials=16,beta=0.3}", "recipe.beta: PoissonBinomial: beta must be"),
     ("recipe={method='pbm',trials=0,beta=0.2}", "recipe.trials: PoissonBinomial: trials must be"),
@@ -253,7 +256,7 @@ WRONG = [
     ("recipe={method='pbm',trials=16,beta=0.2}", "recipe: secure sum needs 3 feature parties, there are 2"),
     ("recipe={method='celu',capacity=0,reuse=3}", "recipe.capacity: CachedSteps: capacity must be from 1"),
     ("recipe={method='fedbcd',local_steps=0}", "recipe.local_steps: CachedSteps: reuse must be from 1"),
-    ("recipe.local_steps=3", "recipe: with private labels a feature party cannot compute its own derivative"),
+    ("recipe.local_steps=3", "recipe: with private labels a feature party cannot compute its own gradient"),
     ("recipe.labels=[1]", "recipe.labels: efvfl: labels must be 'shared' or 'private'"),
     ("optimizer.lr=-1", "optimizer.lr: Adam: lr must be above 0, got -1"),
     ("optimizer.lr=nan", "optimizer.lr: Adam: lr must be above 0, got nan"),
@@ -264,25 +267,28 @@ WRONG = [
     ("optimizer.momentum=0.9", "optimizer.momentum: adam takes no 'momentum'"),
     ("link.bandwidth_mbit=-5", "link.bandwidth_mbit must be greater than 0, got -5"),
     ("link.parties.bnk.latency_ms=1", "link.parties.bnk: no feature party has this name; there are bank, shop"),
-    ("party.bank.name='../x'", "party '../x': a name has letters"),
-    ("party.bank.name='shop'", "every party needs a name of its own"),
+    ("party.bank.name='../x'", "party '../x': a name has at most 64 letters"),
+    ("party.bank.name='shop'", "every party needs a unique name"),
     ("party.bank.model.name='mpl'", "party.bank.model.name must be one of linear, mlp"),
-    ("party.bank.model.width=0", "party.bank.model.width: MLP: width must be a whole number from 1 up, got 0"),
-    ("party.bank.model.in_features=9", "party.bank.model: does not take features of shape [3]"),
+    ("party.bank.model.width=0", "party.bank.model.width: MLP: width must be an integer from 1 up, got 0"),
+    ("party.bank.model.in_features=9", "party.bank.model: does not accept features of shape [3]"),
     ("party.bank.model={name='cnn',width=4}", "party.bank.model"),
     ("party.bank.model.width=5", "label_party.fusion: fusion 'sum' adds embeddings, but their widths differ: 5, 4"),
-    ("party.bank.features.key='xx'", "there is no 'xx', it holds 'x', 'x_test'"),
+    ("party.bank.features.key='xx'", "there is no 'xx'; the file holds 'x', 'x_test'"),
     ("party.bank.features.file='gone.npz'", "party.bank.features: "),
     ("party.bank.features.columns=['a']", "'columns' does not fit .npz"),
     ("party.shop.features.columns=['agee']", "there is no column 'agee'"),
     ("party.shop.features.columns=['age']", "party.shop.test_features has 'visits' too; name the same columns"),
     ("party.shop.test_features.columns=['age']", "party.shop.test_features lacks 'visits'"),
-    ("party.bank.test_features={file='bank.npz',key='x'}", "party 'bank' has 96 test rows, there are 32 test labels"),
+    (
+        "party.bank.test_features={file='bank.npz',key='x'}",
+        "party 'bank' has 96 test rows, but there are 32 test labels",
+    ),
     ("party.bank.features.key='x_test'", "party 'bank' has 32 rows, 'clinic' has 96 labels"),
     ("label_party.labels.column='sick'", "label_party.labels: "),
     ("label_party.fusion='max'", "label_party.fusion must be 'sum', 'mean' or 'concat', got 'max'"),
     ("label_party.loss='crossentropy'", "label_party.loss must be one of cross_entropy"),
-    ("label_party.top.classes=1", "label_party.labels: cross_entropy: labels must be whole numbers from 0 to 0"),
+    ("label_party.top.classes=1", "label_party.labels: cross_entropy: labels must be integers from 0 to 0"),
     ("label_party.top.name='linear_to'", "label_party.top.name must be one of"),
     ("label_party.class_weights=[1.0,-1.0]", "label_party: weighted: class_weights[1] must be at least 0"),
     ("party.nobody.model=1", "--set party.nobody.model=1: no party is called 'nobody'; there are bank, shop"),
@@ -291,7 +297,7 @@ WRONG = [
     ("job.epochs", "--set job.epochs: write key=value"),
     ("job..epochs=1", "write key=value"),
     ("job.epochs=[", "the value is not TOML"),
-    ("job.epochs=1\nx=2", "one value, on one line"),
+    ("job.epochs=1\nx=2", "give one value, on one line"),
 ]
 
 
@@ -318,7 +324,7 @@ def test_files_that_are_no_job(path: Path, content: bytes, message: str) -> None
 
 
 def test_a_missing_job_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="there is no such job file"):
+    with pytest.raises(BadInput, match="the job file does not exist"):
         load_job(tmp_path / "no.toml")
     with pytest.raises(BadInput, match="a folder, not a job file"):
         load_job(tmp_path)
@@ -332,10 +338,14 @@ def test_a_job_file_may_have_a_byte_order_mark_and_crlf(path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "tests", "message"),
     [
-        ("0\n" * ROWS, "0\n" * TESTS, "label_party.labels: all 96 rows are of class 0; training needs two"),
+        (
+            "0\n" * ROWS,
+            "0\n" * TESTS,
+            "label_party.labels: all 96 rows have class 0; training needs at least two classes",
+        ),
         ("0\n1\n" * (ROWS // 2), "0\n" * (TESTS - 1) + "2\n", "label_party.test_labels: cross_entropy: "),
         ("0\n2\n" * (ROWS // 2), "0\n" * TESTS, "label_party: cross_entropy: labels must be"),
-        ("0\n0.5\n" * (ROWS // 2), "0\n" * TESTS, "cross_entropy: labels must be whole numbers"),
+        ("0\n0.5\n" * (ROWS // 2), "0\n" * TESTS, "cross_entropy: labels must be integers"),
     ],
 )
 def test_labels_that_teach_nothing(path: Path, labels: str, tests: str, message: str) -> None:
@@ -347,7 +357,7 @@ def test_labels_that_teach_nothing(path: Path, labels: str, tests: str, message:
 
 def test_a_class_that_only_the_test_rows_have(path: Path) -> None:
     (path.parent / "clinic_test.csv").write_text("ill\n" + "0\n" * (TESTS - 1) + "2\n")
-    with pytest.raises(BadInput, match=r"label_party\.test_labels: row 32 is of class 2, which no training row has"):
+    with pytest.raises(BadInput, match=r"label_party\.test_labels: row 32 has class 2, which no training row has"):
         load_job(path, ["label_party.top.classes=3"])
 
 

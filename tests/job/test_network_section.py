@@ -43,10 +43,10 @@ WRONG = [
     ("network.listen='7443'", f"network.listen {SUCH_AS}, got '7443'; the port is missing"),
     ("network.listen=':7443'", f"network.listen {SUCH_AS}, got ':7443'; the host is missing"),
     ("network.listen='::1:7443'", f"network.listen {SUCH_AS}, got '::1:7443'; an IPv6 address stands in brackets"),
-    ("network.listen='[::x]:7443'", f"network.listen {SUCH_AS}, got '[::x]:7443'; [::x] is no IPv6 address"),
+    ("network.listen='[::x]:7443'", f"network.listen {SUCH_AS}, got '[::x]:7443'; [::x] is not an IPv6 address"),
     ("network.listen='a:70000'", f"network.listen {SUCH_AS}, got 'a:70000'; a port is a number up to 65535"),
     ("network.listen='a:-1'", f"network.listen {SUCH_AS}, got 'a:-1'; a port is a number up to 65535"),
-    ("network.listen='a b:1'", f"network.listen {SUCH_AS}, got 'a b:1'; 'a b' is no host name"),
+    ("network.listen='a b:1'", f"network.listen {SUCH_AS}, got 'a b:1'; 'a b' is not a host name"),
     ("network.listen=7443", "network.listen must be a string, got 7443"),
     ("network.address='https://a:1'", f"network.address {SUCH_AS}, got 'https://a:1'; leave out https://"),
     (
@@ -88,10 +88,10 @@ def test_listen_and_address_follow_from_each_other() -> None:
     section = NetworkSection(listen="[::]:1", address="[2001:db8::1]:2")
     both = placed(section.listen, section.address)
     assert (both.listen_address(), both.dial_address()) == ("[::]:1", "[2001:db8::1]:2")
-    with pytest.raises(BadInput, match=r'network.listen is missing: .* such as listen = "0.0.0.0:7443"'):
+    with pytest.raises(BadInput, match=r'network.listen is missing; .* such as listen = "0.0.0.0:7443"'):
         placed(None, None).listen_address()
     for cannot_be_called in (None, "0.0.0.0:7443", "[::]:7443", "localhost:0"):
-        with pytest.raises(BadInput, match=r"network\.address is missing: where the feature parties find"):
+        with pytest.raises(BadInput, match=r"network\.address is missing; set the address of the label party"):
             placed(cannot_be_called, None).dial_address()
 
 
@@ -180,7 +180,7 @@ def test_a_run_is_approved_as_its_job_was(path: Path, tmp_path: Path) -> None:
 def test_the_terms_name_code_and_what_all_agree_on(path: Path) -> None:
     own = read_party_view(path, "bank", ["party.bank.model={module='towers:Tower'}", "party.bank.serve.cache_rows=5"])
     terms = own.consent.describe_training()
-    assert "party.bank.model.module runs code of this party's own: towers:Tower" in terms
+    assert "party.bank.model.module runs this party's own code: towers:Tower" in terms
     assert "job.epochs = 2, " in terms
     assert "clinic may keep 5 of its embeddings for 60 s" in terms
     assert f"agreement digest {own.consent.digest}" in own.consent.describe_scoring()

@@ -30,7 +30,7 @@ def test_cached_recipes_may_go_on(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("recipe", [svfl(), cvfl(TopK(0.1)), celu(3, 1), fedbcd(1)], ids=lambda recipe: recipe.name)
 def test_others_have_nothing_to_learn_from_meanwhile(recipe: Recipe) -> None:
-    message = "while a party is away; use celu, or thin with a higher reuse, or on_outage='wait'"
+    message = "while a party is disconnected; use celu, or thin with a higher reuse, or on_outage='wait'"
     with pytest.raises(IncompatibleRecipe, match=re.escape(message)):
         replace(recipe, on_outage="continue").check(2, "sum")
 
@@ -56,7 +56,7 @@ def test_it_stands_beside_any_methods_arguments(tmp_path: Path) -> None:
     assert load_job(path, settings).recipe == replace(celu(3, 2), on_outage="continue")
     assert 'on_outage = "continue"' in resolve_job(path, settings)
     assert 'on_outage = "wait"' in resolve_job(path)
-    with pytest.raises(BadInput, match=r"recipe: on_outage='continue' learns from cached exchanges"):
+    with pytest.raises(BadInput, match=r"recipe: on_outage='continue' trains on cached exchanges"):
         load_job(path, ["recipe.on_outage='continue'"])
 
 

@@ -68,7 +68,7 @@ def test_a_class_is_looked_at_before_it_is_called(job: Path) -> None:
     settings = ['party.bank.model={module="subprocess:Popen",args=["touch","executed"]}']
     with pytest.raises(BadInput, match=re.escape(message)):
         read_party_view(job, "bank", settings, CodeSources(packages=("subprocess",))).load_features()
-    with pytest.raises(BadInput, match="subprocess:Popen is code, and none of this name is in"):
+    with pytest.raises(BadInput, match="subprocess:Popen is code, and it is not in"):
         read_party_view(job, "bank", settings).load_features()
 
 

@@ -166,7 +166,7 @@ def test_under_shared_labels_the_top_model_is_no_code_of_one_partys_own(path: Pa
     own_code = 'label_party.top={module="raises:Top"}'
     message = (
         "label_party.top.module: under shared labels every party runs the top model, and no party runs code that "
-        "another one names; use one of ours, such as mlp_top, or private labels"
+        "another one names; use a built-in one, such as mlp_top, or private labels"
     )
     with pytest.raises(BadInput, match=re.escape(message)):
         read_party_view(path, name, [SHARED, own_code])
@@ -215,11 +215,11 @@ def test_the_own_section_is_whole_the_others_need_only_names(path: Path) -> None
 
 
 READ = [
-    ("party.shop.name='../x'", "party '../x': a name has letters"),
-    ("party.shop.name='clinic'", "every party needs a name of its own"),
+    ("party.shop.name='../x'", "party '../x': a name has at most 64 letters"),
+    ("party.shop.name='clinic'", "every party needs a unique name"),
     ("recipe.local_steps=3", "recipe: with private labels a feature party cannot compute its own derivative"),
     ("recipe={method='pbm',trials=16,beta=0.2}", "recipe: secure sum needs 3 feature parties, there are 2"),
-    ("recipe.on_outage='continue'", "recipe: on_outage='continue' learns from cached exchanges"),
+    ("recipe.on_outage='continue'", "recipe: on_outage='continue' trains on cached exchanges"),
     ("job.device='toaster'", "job.device 'toaster' is not available"),
     ("job.metrics=['acuracy']", "job.metrics: metric 'acuracy' is not one of"),
     ("optimizer.lr=-1", "optimizer.lr: Adam: lr must be above 0"),
@@ -236,8 +236,8 @@ def test_what_is_wrong_is_said_before_any_data_is_read(path: Path, setting: str,
 
 LOADED = [
     ("job.batch_size=97", "job.batch_size must be from 1 to the 96 training rows, got 97"),
-    ("party.bank.model.in_features=9", "party.bank.model: does not take features of shape [3]"),
-    ("party.bank.model.width=0", "party.bank.model.width: MLP: width must be a whole number from 1 up"),
+    ("party.bank.model.in_features=9", "party.bank.model: does not accept features of shape [3]"),
+    ("party.bank.model.width=0", "party.bank.model.width: MLP: width must be an integer from 1 up"),
     ("party.bank.ids={file='test_ids.csv',column='id'}", "party.bank.ids has 32 ids, but there are 96 such rows"),
     (
         "party.bank.test_ids={file='ids.csv',column='id'}",
@@ -260,7 +260,7 @@ def test_batch_normalisation_at_a_feature_party(path: Path) -> None:
     np.savez(path.parent / "bank.npz", x=images[:ROWS], x_test=images[ROWS:])
     normalised = 'party.bank.model={name="resnet18",width=4,base_width=2}'
     read_party_view(path, "bank", [normalised]).load_features()
-    with pytest.raises(BadInput, match="batch normalisation cannot train on the last batch, which has one row"):
+    with pytest.raises(BadInput, match="batch normalisation cannot train on the last batch, which has only one row"):
         read_party_view(path, "bank", [normalised, "job.batch_size=5"]).load_features()
     third = JOB[JOB.index('[[party]]\nname = "shop"') : JOB.index("[label_party]")].replace('"shop"', '"kiosk"')
     path.write_text(JOB.replace("[label_party]", f"{third}[label_party]"))
@@ -273,7 +273,7 @@ LABELS = [
     ("job.batch_size=97", "job.batch_size must be from 1 to the 96 training rows, got 97"),
     ("label_party.labels.column='sick'", "label_party.labels: "),
     ("label_party.loss='crossentropy'", "label_party.loss must be one of cross_entropy"),
-    ("label_party.top.classes=1", "label_party.labels: cross_entropy: labels must be whole numbers from 0 to 0"),
+    ("label_party.top.classes=1", "label_party.labels: cross_entropy: labels must be integers from 0 to 0"),
     ("label_party.top.in_features=9", "label_party: LinearTop: the input has shape (2, 4)"),
     ("label_party.class_weights=[1.0,-1.0]", "label_party: weighted: class_weights[1] must be at least 0"),
     (
@@ -284,7 +284,7 @@ LABELS = [
     ("job.metrics=['mse']", "job.metrics: "),
     (
         "label_party.test_features={file='own.npz',key='x'}",
-        "party 'clinic' has 96 test rows, there are 32 test labels",
+        "party 'clinic' has 96 test rows, but there are 32 test labels",
     ),
 ]
 
@@ -300,7 +300,9 @@ def test_what_is_wrong_with_the_label_partys_data(path: Path, setting: str, mess
 def test_labels_of_one_class_teach_nothing(path: Path) -> None:
     (path.parent / "clinic.csv").write_text("ill\n" + "0\n" * ROWS)
     (path.parent / "clinic_test.csv").write_text("ill\n" + "0\n" * TESTS)
-    with pytest.raises(BadInput, match=r"label_party\.labels: all 96 rows are of class 0; training needs two"):
+    with pytest.raises(
+        BadInput, match=r"label_party\.labels: all 96 rows have class 0; training needs at least two classes"
+    ):
         labels_of(read_party_view(path, "clinic"))
 
 

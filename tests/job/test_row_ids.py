@@ -67,13 +67,13 @@ def test_whole_numbers_are_their_digits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        (["a", "", "c"], "1 row has no id: row 2; give every row one, or drop it"),
-        ([None, "b", ""], "2 rows have no id: rows 1, 3; give every row one"),
+        (["a", "", "c"], "1 row has no id: row 2; give every row an id, or drop it"),
+        ([None, "b", ""], "2 rows have no id: rows 1, 3; give every row an id"),
         ([""] * 9, "9 rows have no id: rows 1, 2, 3, 4, 5 ...;"),
-        (["a", "b", "a"], "1 id is there twice: row 3 has that of row 1; every row needs an id of its own"),
-        (["a"] * 9, "8 ids are there already: row 2 has that of row 1, row 3 has that of row 1"),
-        (["a"] * 9, "row 6 has that of row 1 and 3 more;"),
-        (["a", "\ud800"], "row 2 has an id that is no Unicode text"),
+        (["a", "b", "a"], "1 id is repeated: row 3 repeats the id of row 1; every row needs a unique id"),
+        (["a"] * 9, "8 ids are repeated: row 2 repeats the id of row 1, row 3 repeats the id of row 1"),
+        (["a"] * 9, "row 6 repeats the id of row 1 and 3 more;"),
+        (["a", "\ud800"], "row 2 has an id that is not valid Unicode"),
     ],
 )
 def test_rows_that_cannot_be_told_apart(ids: list[str | None], message: str) -> None:
@@ -92,22 +92,22 @@ def test_files_without_ids(tmp_path: Path) -> None:
     pa.parquet.write_table(pa.table({"id": [1.5, 2.5], "n": ["a", None]}), tmp_path / "a.parquet")
     wrong: list[tuple[str, dict[str, str], str]] = [
         ("no.csv", {"column": "id"}, "no.csv does not exist"),
-        ("a.csv", {"column": "idd"}, "there is no column 'idd', it has 'id', 'x'; did you mean 'id'?"),
+        ("a.csv", {"column": "idd"}, "there is no column 'idd'; the columns are 'id', 'x'; did you mean 'id'?"),
         ("a.csv", {"column": "id"}, "a.csv: 1 row has no id: row 2"),
         ("a.csv", {"key": "id"}, "'key' does not fit .csv: keys are for NPZ files"),
-        ("a.csv", {}, 'say which column holds the ids: column = "..."'),
-        ("ragged.csv", {"column": "id"}, "ragged.csv: line 3 has 3 columns, the first line names 2"),
+        ("a.csv", {}, 'name the column that holds the ids: column = "..."'),
+        ("ragged.csv", {"column": "id"}, "ragged.csv: line 3 has 3 columns, but the header has 2"),
         ("a.txt", {"column": "id"}, "cannot read '.txt'"),
         ("a.npz", {"column": "id"}, "'column' does not fit .npz"),
-        ("a.npz", {}, 'say which array to read: key = "..."'),
-        ("a.npz", {"key": "i"}, "there is no 'i', it holds 'id', 'x'"),
-        ("a.npz", {"key": "id"}, "'id' holds float64 of shape (3,); ids are text or whole numbers, [N]"),
-        ("a.npz", {"key": "x"}, "'x' is an array of Python objects, which we never load"),
+        ("a.npz", {}, 'name the array to read: key = "..."'),
+        ("a.npz", {"key": "i"}, "there is no 'i'; the file holds 'id', 'x'"),
+        ("a.npz", {"key": "id"}, "'id' holds float64 of shape (3,); ids must be text or integers, [N]"),
+        ("a.npz", {"key": "x"}, "'x' is an array of Python objects, which thinwire never loads"),
         ("bad.npz", {"key": "x"}, "not an NPZ file"),
         ("single.npz", {"key": "x"}, "a single array, not an NPZ file"),
-        ("a.parquet", {"column": "id"}, "column 'id' holds double; ids are text or whole numbers"),
+        ("a.parquet", {"column": "id"}, "column 'id' holds double; ids must be text or integers"),
         ("a.parquet", {"column": "n"}, "a.parquet: 1 row has no id: row 2"),
-        ("a.parquet", {"column": "z"}, "there is no column 'z', it has 'id', 'n'"),
+        ("a.parquet", {"column": "z"}, "there is no column 'z'; the columns are 'id', 'n'"),
     ]
     for file, place, message in wrong:
         with pytest.raises(BadInput, match=re.escape(message)):

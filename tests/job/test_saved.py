@@ -69,7 +69,7 @@ def test_all_else_makes_it_another_run(path: Path, run: Path, setting: str, mess
 
 def test_changed_data_is_noticed(path: Path, run: Path) -> None:
     own = read_party_view(path, "bank")
-    with pytest.raises(BadInput, match=r"bank\.features has changed since the run in .* began; bring back the data"):
+    with pytest.raises(BadInput, match=r"bank\.features has changed since the run in .* began; restore the data"):
         require_same_text(run, own.format_document(), digests(own) | {"bank.features": "0"})
 
 

@@ -39,7 +39,7 @@ def test_exact_scores_leave_a_recipes_digest_as_it_was() -> None:
     "scoring", [StdGrid(0.1), RowScale(8, stochastic=True), RowScale(Milestones((0, 4), (9, 8)))], ids=str
 )
 def test_a_row_has_one_score(scoring: Compressor) -> None:
-    message = "a row must have one score, whichever rows it travels with; use Cast, or RowScale"
+    message = "the score of a row must not depend on the other rows in its message; use Cast, or RowScale"
     with pytest.raises(IncompatibleRecipe, match=re.escape(message)):
         replace(svfl(), scoring=scoring).check(2, "sum")
 

@@ -98,7 +98,7 @@ def test_the_cores_order_and_the_partys_own_keys_hold(folder: Path) -> None:
 
 
 CONFLICTS = [
-    ("[job]\nseed = 1", "[job]\nseed = 2", "job.seed is 1 here and 2 in core.toml; it is not this file's to change"),
+    ("[job]\nseed = 1", "[job]\nseed = 2", "job.seed is 1 here and 2 in core.toml; this file cannot change it"),
     (
         '[recipe]\ncompressor = { name = "TopK", fraction = 0.5 }',
         None,
@@ -108,12 +108,8 @@ CONFLICTS = [
     ('[label_party]\nname = "klinik"', None, "label_party.name is 'klinik' here and 'clinic' in core.toml"),
     ('[label_party]\nfusion = "mean"', 'fusion = "sum"', "label_party.fusion is 'mean' here and 'sum' in core.toml"),
     ('[[party]]\nname = "shp"', None, "party.shp: core.toml has no party of this name, it has bank, shop; did you"),
-    (
-        "[[party]]\nmodel = {}",
-        None,
-        "party: every section needs a name of its own, here and in core.toml, got 'bank'",
-    ),
-    ('[[party]]\nname = "bank"', None, "party: every section needs a name of its own"),
+    ("[[party]]\nmodel = {}", None, "party: every section needs a unique name, here and in core.toml, got 'bank'"),
+    ('[[party]]\nname = "bank"', None, "party: every section needs a unique name"),
 ]
 
 
@@ -155,9 +151,9 @@ IN_THE_CORE = [
     ),
     (
         CORE.replace('name = "bank"', 'name = "bank"\nmodel = { module = "os:getcwd" }'),
-        "party.bank.model.module: an included file names no code, or one party could run it at another",
+        "party.bank.model.module: an included file must not name code, or one party could run it at another",
     ),
-    (CORE + 'top = { module = "os:getcwd" }\n', "label_party.top.module: an included file names no code"),
+    (CORE + 'top = { module = "os:getcwd" }\n', "label_party.top.module: an included file must not name code"),
     (CORE + '[serve]\nclients = ["anybody"]\n', "serve: each party writes this in its own file"),
     (CORE + '[encryption]\nkey = "known"\n', "encryption: each party writes this in its own file"),
     (CORE.replace("[job]", '[job]\nscratch = "/etc"'), "job.scratch: each party writes this in its own file"),
@@ -168,7 +164,7 @@ IN_THE_CORE = [
     *(
         (
             CORE.replace('name = "bank"', f'name = "bank"\n{line}'),
-            f"party.bank.{line.split(' ')[0]}: an included file sets no data, keys or terms of serving of a party",
+            f"party.bank.{line.split(' ')[0]}: an included file must not set a party's data, keys or serving terms",
         )
         for line in (
             'features = { file = "secrets.csv" }',
@@ -198,7 +194,7 @@ def test_a_wrong_field_of_the_own_file_does_not_blame_the_core(folder: Path) -> 
 
 def test_what_cannot_be_included(folder: Path) -> None:
     for include, message in (
-        ('"no.toml"', "bank.toml: no.toml: there is no such job file"),
+        ('"no.toml"', "bank.toml: no.toml: the job file does not exist"),
         ('"."', "bank.toml: .: a folder, not a job file"),
         ('"bank.toml"', "bank.toml: include: a file cannot include itself"),
         ("3", 'bank.toml: include must be a path, such as "core.toml", got 3'),

@@ -150,7 +150,7 @@ def tls_handshake(port: int, name: str, certs: Path, party: str, version: ssl.TL
 
 STRANGERS: dict[str, Callable[[Path, Path], Identity | None]] = {
     # By the parties' authority, and another one's folder.
-    "a name that is no party": lambda certs, _: signed(certs, "nobody", common_name="nobody"),
+    "a name that is not a party": lambda certs, _: signed(certs, "nobody", common_name="nobody"),
     "a party's name with more to it": lambda certs, _: signed(certs, "bank.example", "xbank", common_name="bank"),
     "a party's name in capitals": lambda certs, _: signed(certs, "BANK", common_name="BANK"),
     "no name at all": lambda certs, _: signed(certs, common_name=""),

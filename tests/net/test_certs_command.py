@@ -86,8 +86,8 @@ def test_what_is_there_is_kept_and_said_so(certs: Certs) -> None:
     before = {file.name: file.read_bytes() for file in Path("pki").iterdir()}
     shown = certs("--party", "bank")
     assert "  bank: kept, valid until" in shown.stdout
-    assert "bank has a certificate already, which was kept; to change it: --renew bank" in shown.stdout
-    assert "each organisation gets" not in shown.stdout
+    assert "bank already has a certificate, which was kept; to change it: --renew bank" in shown.stdout
+    assert "send each organisation" not in shown.stdout
     assert {file.name: file.read_bytes() for file in Path("pki").iterdir()} == before
 
 
@@ -121,7 +121,7 @@ def test_renews(certs: Certs) -> None:
     assert "  bank: renewed, valid until" in shown.stdout
     assert "    also for localhost" in shown.stdout
     assert "  bank: ca.pem, bank.pem, bank.key, revoked.txt" in shown.stdout
-    assert "for a stolen key, the command is --revoke bank --renew bank" in shown.stdout
+    assert "for a stolen key, use --revoke bank --renew bank" in shown.stdout
     assert json.loads(certs("--json").stdout)["certificates"][0]["serial"] != made["serial"]
 
 
@@ -142,7 +142,7 @@ def test_a_stolen_key_is_one_command(certs: Certs) -> None:
     shown = certs("--revoke", "bank", "--renew", "bank")
     assert "  bank: revoked and renewed, valid until" in shown.stdout
     assert "give pki/revoked.txt to every organisation" in shown.stdout
-    assert "each organisation gets its files" in shown.stdout
+    assert "send each organisation its files" in shown.stdout
     there = Revocations(Path("pki/revoked.txt"))
     assert there.find_refusal(stolen) is not None
     assert there.find_refusal(Path("pki/bank.pem").read_bytes()) is None
@@ -151,14 +151,18 @@ def test_a_stolen_key_is_one_command(certs: Certs) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "pki holds no authority; make one certificate per party with: thinwire certs pki --party NAME"),
+        (
+            [],
+            "pki holds no certificate authority; create one certificate per party with: thinwire certs pki "
+            "--party NAME",
+        ),
         (["--host", "a"], "--host goes with --party or --renew"),
-        (["--party", "a b"], "party 'a b': a name has letters, digits, - and _"),
+        (["--party", "a b"], "party 'a b': a name has at most 64 letters, digits, - and _"),
         (["--party", "ca"], "and is not 'ca'"),
         (["--party", "a", "--host", "a:1"], "--host 'a:1': give a host name or an IP address, without a port"),
         (["--party", "a", "--party", "b", "--host", "a"], "would be valid for the party 'a' too"),
         (["--renew", "a"], "party 'a' has no certificate in pki; there are none"),
-        (["--revoke", "../a"], "a name has letters"),
+        (["--revoke", "../a"], "a name has at most 64 letters"),
         (["--party", "a", "--days", "0"], "--days"),
     ],
 )

@@ -135,7 +135,7 @@ def test_doctors_of_all_parties_meet(job: Path) -> None:
     assert {"round_trip_ms"} == set(bank["round trip"].facts)
     assert {"up_mbit", "down_mbit", "up_is_bound", "down_is_bound"} == set(bank["bandwidth"].facts)
     assert "bank sees its own derivative" in " ".join(bank["recipe"].more)
-    assert "reads the job as we do, embedding of width 4" in met["party bank"].says
+    assert "its job matches ours, embedding of width 4" in met["party bank"].says
     assert "for embeddings of width bank 4, shop 4" in met["top model"].says
     assert met["memory"].facts["state_bytes"] >= 2 * 4 * ROWS * 4  # two surrogates
 
@@ -160,7 +160,7 @@ def test_a_run_that_has_begun_is_not_disturbed_by_a_doctor(job: Path) -> None:
     (folder / "events.jsonl").touch()
     found = checks(job, "clinic", 60, "runs/clinic")
     assert found["party bank"].verdict is NOT_CHECKED
-    assert "a run has begun" in found["party bank"].says
+    assert "a run has started" in found["party bank"].says
 
 
 # The same job? --------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_another_order_of_rows_is_found_by_the_ids(job: Path) -> None:
         found = checks(edit(job, IDS.format("ids.npz", "ids.npz"), IDS.format("mine.npz", "mine.npz")))["same job"]
     assert found.verdict is PROBLEM
     assert len(found.more) == 1
-    assert "'bank' and 'clinic' list other row ids, or in another order" in found.more[0]
+    assert "'bank' and 'clinic' list different row ids, or the same in a different order" in found.more[0]
 
 
 def test_row_counts_and_several_differences_at_once(job: Path) -> None:
@@ -198,7 +198,7 @@ def test_what_could_not_be_read_is_not_compared(job: Path) -> None:
     assert found["data"].verdict is PROBLEM
     assert "bank.npz" in found["data"].more[0]
     assert [found[name].verdict for name in ("model", "memory")] == [NOT_CHECKED] * 2
-    assert found["same job"].says == "as 'clinic' reads it: recipe, settings and parties"
+    assert found["same job"].says == "the same as at 'clinic': recipe, settings and parties"
     assert found["bandwidth"].verdict is OK
 
 
@@ -235,7 +235,7 @@ def test_what_a_peer_says_cannot_steer_the_terminal(job: Path, monkeypatch: pyte
 def test_nobody_listens(job: Path) -> None:
     found = checks(job)
     address = read_party_view(job, "bank").network_party.dial_address()
-    assert (found["connection"].verdict, found["connection"].says) == (PROBLEM, f"nobody listens at {address}")
+    assert (found["connection"].verdict, found["connection"].says) == (PROBLEM, f"nothing listens on {address}")
     assert "thinwire doctor" in found["connection"].more[0]
     rest = [found[name] for name in OF_THE_NETWORK[2:]]
     assert {(check.verdict, check.says) for check in rest} == {(NOT_CHECKED, "needs the connection")}
@@ -318,9 +318,9 @@ def test_a_party_of_another_job_is_refused(job: Path) -> None:
     with reception(job) as desk:
         found = checks(stranger, "gym")["version there"]
     assert found.verdict is PROBLEM
-    assert "the certificate is of gym, which is no party of this run" in found.more[0]
+    assert "the certificate is of gym, which is not a party of this run" in found.more[0]
     assert desk.callers == {}
-    assert list(desk.refusals) == ["the certificate is of gym, which is no party of this run"]
+    assert list(desk.refusals) == ["the certificate is of gym, which is not a party of this run"]
 
 
 @pytest.fixture
@@ -386,7 +386,7 @@ def test_proxies_that_refuse_or_are_not_there(job: Path, monkeypatch: pytest.Mon
     port = free_port()
     monkeypatch.setenv("grpc_proxy", f"http://user:secret@127.0.0.1:{port}")
     found = checks(job)["connection"]
-    assert (found.verdict, found.says) == (PROBLEM, f"nobody listens at 127.0.0.1:{port}")
+    assert (found.verdict, found.says) == (PROBLEM, f"nothing listens on 127.0.0.1:{port}")
     assert "grpc_proxy" in found.more[0]
     with serving(job, lambda peer: peer.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n"), port):
         found = checks(job)["connection"]
@@ -465,7 +465,7 @@ def test_certificates_end(job: Path) -> None:
     expire(job.parent / "certs", "bank")
     found = checks(job)["certificate"]
     assert found.verdict is PROBLEM
-    assert "has been expired since" in found.more[0]
+    assert "has been expired on" in found.more[0]
 
 
 def expire(folder: Path, name: str) -> None:
@@ -553,7 +553,7 @@ def test_memory(job: Path, monkeypatch: pytest.MonkeyPatch, free_kb: int, verdic
     assert (found.facts["state_bytes"], found.facts["data_bytes"]) == (4 * 96 * 4 + 4 * 4 * 68, 128 * 3 * 4)
     assert found.verdict is verdict
     monkeypatch.setattr(preflight, "_MEMINFO", job.with_name("none"))
-    assert "not known here" in checks(job)["memory"].says
+    assert "unknown here" in checks(job)["memory"].says
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(1_000_000, PROBLEM), (60_000_000, WARNING), (10**9, OK)])
@@ -583,7 +583,7 @@ def test_the_run_folder(job: Path) -> None:
     assert checks(job)["run folder"].verdict is WARNING
     private.set_aborted("shop")
     found = checks(job)["run folder"]
-    assert (found.verdict, found.more) == (PROBLEM, ("give another --out",))
+    assert (found.verdict, found.more) == (PROBLEM, ("use a different --out",))
     assert "aborted by 'shop'" in found.says
     os.chmod(folder / "private.json", 0o644)
     assert "chmod 600" in checks(job)["run folder"].more[0]

@@ -130,10 +130,10 @@ def test_no_party_passes_for_another(service: Service, rpc: Rpc, party: str, cla
 
 # These pass for valid in the handshake: the roster has to refuse them, and says why.
 KNOWN_BY_THE_AUTHORITY = {
-    "a name that is no party": "nobody, which is no party",
-    "a party's name with more to it": "bank.example, xbank, which is no party",
-    "a party's name in capitals": "BANK, which is no party",
-    "no name at all": "nobody, which is no party",
+    "a name that is not a party": "nobody, which is not a party",
+    "a party's name with more to it": "bank.example, xbank, which is not a party",
+    "a party's name in capitals": "BANK, which is not a party",
+    "no name at all": "nobody, which is not a party",
     "two parties' names": "several parties: bank, shop",
     "a party's and the label party's name": "several parties: bank, clinic",
 }

@@ -38,7 +38,7 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         pytest.fail(f"{scripts} holds no up.sh: set THINWIRE_WAN to the folder of the scripts that make the link")
     there = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True, timeout=300).stdout
     if "wanA" in there or "wanB" in there:
-        pytest.fail("the namespaces wanA and wanB are there already: another link is up; end it with down.sh first")
+        pytest.fail("the namespaces wanA and wanB already exist: another link is up; end it with down.sh first")
     environment = {**os.environ, "WAN_STATE": str(tmp_path_factory.mktemp("wan"))}
     try:
         made = subprocess.run(

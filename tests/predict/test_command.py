@@ -50,7 +50,7 @@ def test_in_one_process(here: Command, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["rows"] == len(outputs)
     none = {"rows": 0, "of": len(outputs), "missing_at": {}, "only_here": 0}
     assert json.loads(done.stdout)["unmatched"] == dict.fromkeys(place.names, none)
-    assert "no partner" not in done.stderr
+    assert "no match" not in done.stderr
     assert torch.equal(scores(tmp_path / "scores.csv"), run.outputs.format_scores(outputs))
     with np.load(tmp_path / f"{LABEL_PARTY}.npz") as held:
         assert ids_of(tmp_path / "scores.csv") == list(held["id_test"])
@@ -153,7 +153,10 @@ def test_new_ids_are_aligned_privately_first(
         words += ["--features", f"{name}={files[name]}"]
     done = here("predict", folder, "--out", "here.csv", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "bank: 1 of 20 rows have no partner and get no score (ids: 1 missing at shop)" in done.stderr
+    assert (
+        "bank: 1 of 20 rows have no match at the other parties and get no score (ids: 1 missing at shop)"
+        in done.stderr
+    )
     there = dict(zip(ids_of(tmp_path / "network.csv"), scores(tmp_path / "network.csv"), strict=True))
     alone = dict(zip(ids_of(tmp_path / "here.csv"), scores(tmp_path / "here.csv"), strict=True))
     for one, expected in there.items():
@@ -207,11 +210,11 @@ def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_p
         ([folder, "--out", "s.csv", "--only", "nothing.txt"], "cannot be read"),
         ([folder, "--out", "s.csv", "--only", "twice.txt"], "names an id twice"),
         ([folder, "--name", LABEL_PARTY, "--out", "s.txt", "--ids", bad], ".csv or .parquet"),
-        ([folder, "--out", "s.csv", "--only", "nobody.txt", "--rows", "1"], "give one of them"),
-        ([folder, "--out", "s.csv", "--set", "job.seed=1"], "--set is for --name"),
+        ([folder, "--out", "s.csv", "--only", "nobody.txt", "--rows", "1"], "use only one of them"),
+        ([folder, "--out", "s.csv", "--set", "job.seed=1"], "--set needs --name"),
         ([folder], "--out is missing"),
-        ([place.job, "--out", "s.csv"], "give a run's folder, or --name PARTY"),
-        ([tmp_path / "nothing", "--out", "s.csv"], "is no folder of a run"),
+        ([place.job, "--out", "s.csv"], "give a run folder, or --name PARTY"),
+        ([tmp_path / "nothing", "--out", "s.csv"], "is not a run folder"),
         ([folder, "--out", "s.txt"], ".csv or .parquet"),
         ([folder, "--out", "s.csv", "--rows", "99"], "there are 16 rows"),
         ([folder, "--out", "s.csv", "--shard", "17"], "write which of how many"),
@@ -221,9 +224,9 @@ def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_p
         ([folder, "--out", "s.csv", "--features", f"bank={bad}", "--features", f"shop={bad}"], "holds NaN"),
         ([folder, "--out", "s.csv", "--features", f"bank={narrow}", "--features", f"shop={narrow}"], "shape [2]"),
         ([folder, "--name", "bnak"], "did you mean 'bank'?"),
-        ([folder, "--name", "bank"], "nobody has approved this for 'bank': give --yes"),
-        ([folder, "--name", "bank", "--yes", "--out", "s.csv"], "are for the label party"),
-        ([place.job, "--name", "bank", "--yes"], "runs/job/bank is no folder of a run"),
+        ([folder, "--name", "bank"], "nobody has approved this for 'bank'; use --yes"),
+        ([folder, "--name", "bank", "--yes", "--out", "s.csv"], "belong to the label party"),
+        ([place.job, "--name", "bank", "--yes"], "runs/job/bank is not a run folder"),
         ([folder, "--name", "bank", "--yes", "--features", "shop=x.npz"], "this is 'bank'"),
     ]
     for words, says in cases:

@@ -57,7 +57,7 @@ def test_under_a_secure_sum_the_job_is_needed_and_predictions_are_charged(tmp_pa
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     tw.train(job(tw.methods.svfl()), callbacks=[], out=tmp_path)
-    with pytest.raises(BadInput, match="is no folder of a run"):
+    with pytest.raises(BadInput, match="is not a run folder"):
         tw.load_run(tmp_path / "nothing")
     with pytest.raises(BadInput, match=r"holds no job.toml"):
         tw.load_run(tmp_path)
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         run.predict({**X, "c": X["c"][:3]})
     with pytest.raises(BadInput, match=r"party 'b': features .* holds NaN"):
         run.predict({**X, "b": torch.full_like(X["b"], torch.nan)})
-    with pytest.raises(BadInput, match="does not take features of shape"):
+    with pytest.raises(BadInput, match="does not accept features of shape"):
         run.predict({**X, "b": X["a"]})
     file = tmp_path / "models" / "a.safetensors"
     save_file({key: torch.full_like(value, torch.inf) for key, value in load_file(file).items()}, file)

@@ -52,7 +52,7 @@ def test_objects_are_prepared_as_the_training_rows_were(form: TextFormat, tmp_pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"towm": "Bern"}, "features[1] has 'towm', which is no column of the model; did you mean 'town'?"),
+        ({"towm": "Bern"}, "features[1] has 'towm', which is not a column of the model; did you mean 'town'?"),
         ({"age": "old"}, "column 'age' holds 'old', not a number"),
         ({"age": [1]}, "features[1]: 'age' must be a number, text, true, false or null"),
         ({"insured": 7}, "column 'insured' holds '7', neither true nor false"),
@@ -70,7 +70,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     less = {name: value for name, value in OBJECT.items() if name not in ("age", "town")}
     with pytest.raises(BadInput, match=r"features\[0\] lacks 'age', 'town'; give null where a value is missing"):
         named.convert([less])
-    with pytest.raises(BadInput, match=r"features\[1\] is no object; give all rows as objects"):
+    with pytest.raises(BadInput, match=r"features\[1\] is not an object; give all rows as objects"):
         named.convert([OBJECT, [1.0]])
 
 

@@ -96,7 +96,10 @@ def test_new_files_are_read_as_the_training_files_were(here: Here, tmp_path: Pat
             "bank": {"rows": 0, "of": 117, "missing_at": {}, "only_here": 0},
             "shop": {"rows": 3, "of": 120, "missing_at": {"bank": 3}, "only_here": 3},
         }
-        assert "shop: 3 of 120 rows have no partner and get no score (ids: 3 missing at bank)" in done.stderr
+        assert (
+            "shop: 3 of 120 rows have no match at the other parties and get no score (ids: 3 missing at bank)"
+            in done.stderr
+        )
     kept, new = read(tmp_path / "kept.csv"), read(tmp_path / "new.csv")
     assert len(kept) == len(new) == 117
     for one, scores in kept.items():

@@ -89,7 +89,7 @@ def test_what_a_training_over_the_network_has_spent_is_not_forgotten(tmp_path: P
         ledger = others["bank"].party._models[asking.models.popitem()[0]].encoder.charges
         assert ledger is not None
         uses = ledger._ledger.state()["releases"]
-        with pytest.raises(BadInput, match="another process predicts with this run already"):
+        with pytest.raises(BadInput, match="another process is already predicting with this run"):
             Answering(read_party_view(place.job, "bank"), folders["bank"], None, ServeTerms())
     assert not torch.equal(first, second)
     lines = log.read_text().splitlines()

@@ -115,7 +115,7 @@ def test_a_prediction_that_was_not_ended_is_not_mixed_with_another(tmp_path: Pat
     out = tmp_path / "scores.csv"
     with pytest.raises(KeyboardInterrupt):
         write_scores(out, asked(), Scoring(1), lambda *_: None, resume=False)
-    with pytest.raises(BadInput, match="go on with --resume, or remove"):
+    with pytest.raises(BadInput, match="resume it with --resume, or remove"):
         write_scores(out, asked(), Scoring(99), lambda *_: None, resume=False)
     with pytest.raises(BadInput, match="another prediction \\(model differ"):
         write_scores(out, asked(model="other"), Scoring(99), lambda *_: None, resume=True)
@@ -127,7 +127,7 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     out = tmp_path / "scores.csv"
     out.write_text("mine")
     for wrong, says in (
-        (out, "is there already"),
+        (out, "already exists"),
         (tmp_path / "scores.txt", ".csv or .parquet"),
         (tmp_path / "nowhere" / "scores.csv", "there is no folder"),
     ):
@@ -140,14 +140,14 @@ def test_row_numbers_and_ranges() -> None:
     assert parse_row_numbers("3,10-12,8", 13).tolist() == [3, 10, 11, 12, 8]
     assert parse_row_numbers("11-", 13).tolist() == [11, 12]
     for wrong, says in (
-        ("", "write row numbers"),
-        ("a", "write row numbers"),
-        ("-3", "write row numbers"),
-        ("1,,2", "write row numbers"),
+        ("", "use row numbers"),
+        ("a", "use row numbers"),
+        ("-3", "use row numbers"),
+        ("1,,2", "use row numbers"),
         ("5-3", "from the lower"),
         ("13", "numbered from 0 to 12"),
         ("0-13", "numbered from 0 to 12"),
-        ("9" * 30, "write row numbers"),
+        ("9" * 30, "use row numbers"),
         ("1,0-3", "a row twice"),
     ):
         with pytest.raises(BadInput, match=says):

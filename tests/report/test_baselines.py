@@ -1,4 +1,4 @@
-"""Alone against together in a report: the first figure, in words that are true, and importance."""
+"""Comparison with baselines in a report: the first figure, in words that are true, and importance."""
 
 from __future__ import annotations
 
@@ -162,8 +162,7 @@ def test_importance_in_words_and_bars() -> None:
     found = compared().importance
     assert found is not None
     assert describe_importance(found) == [
-        "What each party's data is worth, in accuracy: bank 0.2500 (without it 0.6000), shop -0.0100 (without it "
-        "0.8600)."
+        "Value of each party's data, in accuracy: bank 0.2500 (without it 0.6000), shop -0.0100 (without it 0.8600)."
     ]
     assert [figure.rows[0][:2] for figure in importance_figures(compared())] == [
         ("bank", "0.2000"),
@@ -224,7 +223,7 @@ def test_a_folder_of_an_older_version_is_still_read(tmp_path: Path) -> None:
     (tmp_path / "quality.json").write_text(json.dumps({key: quality[key] for key in old}))
     html = report_html([read_run(tmp_path)])
     assert "Model quality" in html
-    assert "Alone against together" not in html
+    assert "Comparison with baselines" not in html
 
 
 @pytest.mark.parametrize("task", ["binary", "classes", "regression"])

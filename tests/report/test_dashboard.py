@@ -310,11 +310,11 @@ def test_a_damaged_folder_does_not_break_the_page(tmp_path: Path, file: str, tex
 
 def test_a_folder_without_runs_waits_for_one(tmp_path: Path) -> None:
     board = Board(tmp_path)
-    assert "No run yet" in page(board, [])
+    assert "No runs yet" in page(board, [])
     written(tmp_path / "run", made_up())
     board._found = -10.0
-    assert "No run yet" not in page(board, [])
-    with pytest.raises(BadInput, match="there is no such folder"):
+    assert "No runs yet" not in page(board, [])
+    with pytest.raises(BadInput, match="the folder does not exist"):
         Board(tmp_path / "nothing")
 
 

@@ -74,7 +74,7 @@ def test_a_folder_and_its_result_give_the_same_report(run_dir: Path, tmp_path: P
 
 def test_a_run_without_a_folder_has_a_report_too(tmp_path: Path) -> None:
     result = tw.train(small_job(tw.methods.svfl()), callbacks=[])
-    assert "It was trained from Python" in result.report(tmp_path / "deep" / "r.html").read_text()
+    assert "The run was started from Python" in result.report(tmp_path / "deep" / "r.html").read_text()
 
 
 def test_a_run_leaves_its_report_beside_what_it_is_made_from(run_dir: Path) -> None:
@@ -323,7 +323,7 @@ def test_no_link_in_a_folder_brings_another_file_into_the_report(run_dir: Path, 
     (tmp_path / "elsewhere").write_text("a secret of the reader")
     (tmp_path / file).unlink(missing_ok=True)
     (tmp_path / file).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match=f"{file} is a link; a run writes none"):
+    with pytest.raises(BadInput, match=f"{file} is a link; a run writes no links"):
         read_run(tmp_path)
 
 
@@ -342,7 +342,7 @@ def test_a_report_overwrites_a_report_and_nothing_else(tmp_path: Path) -> None:
     write_report([made_up("other")], tmp_path / "r.html")
     assert "other" in (tmp_path / "r.html").read_text()
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(BadInput, match="is there already and is no report"):
+    with pytest.raises(BadInput, match="already exists and is not a report"):
         write_report([made_up()], tmp_path / "notes.txt")
     assert (tmp_path / "notes.txt").read_text() == "mine"
     with pytest.raises(BadInput, match="cannot be written"):

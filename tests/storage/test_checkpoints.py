@@ -196,7 +196,7 @@ def test_what_the_check_says_reaches_the_caller(tmp_path: Path) -> None:
     saved(tmp_path, 1, 2)
 
     def refuse(data: dict[str, Any]) -> None:
-        raise BadState(f"made by another job in round {data['round']}")
+        raise BadState(f"created by another job in round {data['round']}")
 
     with pytest.raises(BadState, match="another job in round 2"):
         opened(tmp_path).load(2, refuse)
@@ -238,7 +238,7 @@ def safetensors_file(*spans: tuple[int, int], size: int) -> bytes:
 def test_what_is_no_safetensors_file_is_refused(tmp_path: Path, content: bytes) -> None:
     saved(tmp_path, 1)
     signed_again(tmp_path, content)
-    with pytest.raises(BadState, match=r"p0\.safetensors is no safetensors file"):
+    with pytest.raises(BadState, match=r"p0\.safetensors is not a safetensors file"):
         opened(tmp_path).load(1, any_state)
 
 
@@ -286,7 +286,7 @@ def test_spoiled_weights_are_refused(
 
 @pytest.mark.parametrize("name", ["../p0", "", "a/b", "p.0", ".", "p0\n"])
 def test_only_a_partys_name_names_a_file(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadInput, match="cannot name a file of tensors"):
+    with pytest.raises(BadInput, match="is not a valid name for a tensor file"):
         opened(tmp_path).save({}, {name: {}}, 1)
     assert list(tmp_path.iterdir()) == []
 
@@ -329,7 +329,7 @@ def test_an_error_at_any_call_leaves_what_was_there(
                 told = str(error)
         assert call.left <= 0
         if told:
-            assert told == f"{folder}/0000000003-000000: 31 bytes could not be written: No space left on device"
+            assert told == f"could not write {folder}/0000000003-000000: 31 bytes: No space left on device"
             assert not list(folder.glob("new-*"))
             assert loaded(opened(folder), 2).generation in (2, 3)
             checkpoints.save({"round": 3}, tensors(3), 3)

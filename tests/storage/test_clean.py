@@ -88,7 +88,7 @@ def test_a_finished_party_whose_checkpoints_are_gone_says_so(network_run: Path, 
     place = made(tmp_path, Shape({"method": "svfl"}))
     ran(place)
     clean(place.out("bank"), Retention(checkpoints_days=0, messages_days=0), datetime.now(UTC))
-    with pytest.raises(BadInput, match="is finished, and its checkpoints were cleaned away"):
+    with pytest.raises(BadInput, match="is finished, and its checkpoints were removed"):
         open_party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
 
 
@@ -102,7 +102,7 @@ def test_the_rules_stand_in_the_job_and_may_change(tmp_path: Path, here: Here) -
     assert (shown.returncode, "removed checkpoints (" in shown.stdout) == (0, True)
     assert (tmp_path / "run/models/top.safetensors").exists()
     shown = here("train", "job.toml", "--out", "run", "--resume", "--set", "job.epochs=3", folder=tmp_path)
-    assert (shown.returncode, "its checkpoints were cleaned away" in shown.stderr) == (2, True)
+    assert (shown.returncode, "its checkpoints were removed" in shown.stderr) == (2, True)
 
 
 def test_nothing_is_kept_where_nothing_is_to_be_kept(tmp_path: Path, here: Here) -> None:  # noqa: F811
@@ -125,7 +125,7 @@ def test_runs_that_may_go_on_are_left_alone_and_rules_are_needed(tmp_path: Path,
     assert (shown.returncode, "run: not finished: nothing was removed" in shown.stdout) == (0, True)
     private.set_finished(True)
     shown = here("clean", "nowhere", "--logs-days", "1", folder=tmp_path)
-    assert (shown.returncode, "is no run's folder" in shown.stderr) == (2, True)
+    assert (shown.returncode, "is not a run folder" in shown.stderr) == (2, True)
     shown = here("clean", "run", "--checkpoints-days", "0", "--json", folder=tmp_path)
     assert json.loads(shown.stdout)["runs"][0]["removed"][0]["path"] == "checkpoints"
 

@@ -69,7 +69,7 @@ def test_a_begin_that_was_killed_early_may_be_repeated(tmp_path: Path) -> None:
         directory.begin({"name": "x"}, secret, FACTS)
         assert directory.noise_secret == secret
     save(directory, 1)
-    with pytest.raises(BadInput, match="holds a run already"):
+    with pytest.raises(BadInput, match="already holds a run"):
         RunDirectory(tmp_path).begin({}, SECRET, FACTS)
 
 
@@ -134,7 +134,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     directory = begun(tmp_path)
     (tmp_path / "models").touch()
-    with pytest.raises(WriteFailed, match=r"models/p0.safetensors: \d+ bytes could not be written"):
+    with pytest.raises(WriteFailed, match=r"models/p0.safetensors: could not write \d+ bytes"):
         directory.finish([], {"p0": nn.Linear(1, 1)})
 
 

@@ -316,7 +316,7 @@ def flipped(data: bytes) -> bytes:
 @pytest.mark.parametrize("name", NEEDED_BY)
 def test_a_damaged_file_is_named_and_not_used(run: Path, name: str, damage: Callable[[bytes], bytes]) -> None:
     (run / name).write_bytes(damage((run / name).read_bytes()))
-    with pytest.raises(DamagedFile, match=f"{name} is .*; bring the run's folder back from a copy"):
+    with pytest.raises(DamagedFile, match=f"{name} is .*; restore the run folder from a backup"):
         NEEDED_BY[name](run)
 
 
@@ -325,7 +325,7 @@ def test_files_that_change_places_are_noticed(run: Path) -> None:
     top.rename(run / "aside")
     bank.rename(top)
     (run / "aside").rename(bank)
-    with pytest.raises(DamagedFile, match="of another place or run"):
+    with pytest.raises(DamagedFile, match="from another path or run"):
         tw.load_run(run)
 
 
@@ -348,7 +348,7 @@ def test_without_its_marker_the_folder_is_refused_and_not_taken_for_a_readable_o
 def test_a_report_is_not_put_into_an_encrypted_run_unasked(run: Path, here: Here) -> None:  # noqa: F811
     shown = here("report", "run", folder=run.parent)
     assert shown.returncode == 2
-    assert "is encrypted, and a report of it is not; say where it may lie: --out FILE" in shown.stderr
+    assert "is encrypted, but a report is not; name the file to write it to: --out FILE" in shown.stderr
     assert here("report", "run", "--out", "seen.html", folder=run.parent).returncode == 0
     assert ILL[0] in (run.parent / "seen.html").read_text()
     assert ILL[0] not in (run / "report.html").read_text()
@@ -361,7 +361,7 @@ def test_what_does_not_fit_into_memory_goes_to_no_file_that_nobody_named(tmp_pat
     job = write_encrypted_job(tmp_path)
     little = "job.memory_limit_mb=0"
     with pytest.raises(
-        BadParameter, match=r"this run is encrypted, .* is not\. Raise the limit, or .*: job\.scratch"
+        BadParameter, match=r"this run is encrypted, .* are not\. Raise the limit, or set job\.scratch"
     ):
         tw.train(load_job(job, [little]), callbacks=[], out=tmp_path / "refused")
     (tmp_path / "scratch").mkdir()
@@ -379,4 +379,4 @@ def test_a_key_is_made_by_a_command(tmp_path: Path, here: Here) -> None:  # noqa
     assert (tmp_path / "run.key").stat().st_mode & 0o777 == 0o600
     shown = here("key", "run.key", folder=tmp_path)
     assert shown.returncode == 2
-    assert "is there already" in shown.stderr
+    assert "already exists" in shown.stderr

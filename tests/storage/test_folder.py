@@ -86,7 +86,7 @@ def test_two_folders_of_one_key_do_not_open_each_others_files(run: Path, tmp_pat
     other = tmp_path / "other"
     begin_files(other, key)
     (other / "private.json").write_bytes((run / "private.json").read_bytes())
-    with pytest.raises(BadState, match="of another place or run"):
+    with pytest.raises(BadState, match="from another path or run"):
         content(other)
     marker = json.loads((run / "encryption.json").read_text())
     assert marker["check"] != json.loads((other / "encryption.json").read_text())["check"]
@@ -105,7 +105,7 @@ def test_a_run_that_began_readable_stays_so(tmp_path: Path, key: Path) -> None:
 )
 def test_a_damaged_marker_is_refused(run: Path, damage: bytes) -> None:
     (run / "encryption.json").write_bytes(damage)
-    with pytest.raises(BadState, match=r"encryption\.json is damaged; bring it back from a copy"):
+    with pytest.raises(BadState, match=r"encryption\.json is damaged; restore it from a backup"):
         open_folder(run)
 
 
@@ -125,7 +125,7 @@ def test_a_new_key_is_random_private_and_never_put_over_another(tmp_path: Path) 
     assert len(read_key(tmp_path / "a")) == 32
     assert read_key(tmp_path / "a") != read_key(tmp_path / "b")
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(BadKey, match="is there already, and runs may need it"):
+    with pytest.raises(BadKey, match="already exists, and runs may need it"):
         new_key(tmp_path / "a")
     with pytest.raises(BadKey, match="cannot be written"):
         new_key(tmp_path / "nowhere" / "a")
@@ -144,13 +144,13 @@ def test_what_is_no_key_is_refused(tmp_path: Path, text: bytes) -> None:
     file = tmp_path / "key"
     file.write_bytes(text)
     file.chmod(0o600)
-    with pytest.raises(BadKey, match="is no key: a key is 32 bytes, or 64 hex digits"):
+    with pytest.raises(BadKey, match="is not a key: a key is 32 bytes, or 64 hex digits"):
         read_key(file)
 
 
 def test_a_key_that_others_may_read_is_refused(run: Path, key: Path) -> None:
     key.chmod(0o640)
-    with pytest.raises(BadKey, match=r"others than its owner may read .*mode 0640.*chmod 600"):
+    with pytest.raises(BadKey, match=r"users other than its owner can read .*mode 0640.*chmod 600"):
         content(run)
 
 
@@ -182,5 +182,5 @@ def test_a_pipe_or_a_device_among_the_files_is_not_read(tmp_path: Path, name: st
     assert open_folder(tmp_path) == PLAIN
     (tmp_path / "zeros").symlink_to("/dev/zero")
     for file in (name, "zeros"):
-        with pytest.raises(BadState, match=f"{file} is no plain file"):
+        with pytest.raises(BadState, match=f"{file} is not a regular file"):
             PLAIN.read(tmp_path / file)

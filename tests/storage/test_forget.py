@@ -76,16 +76,16 @@ def test_what_is_kept_by_row_goes_and_the_rest_stays(run: Path) -> None:
     assert line["rows"] == [3, 10]
     assert "P003" not in (run / "forgotten.jsonl").read_text()
     said = " ".join(found.describe())
-    assert "The models have learned from these rows, and still have" in said
+    assert "The models were trained on these rows and are unchanged" in said
     assert f"--from {run}" in said
-    assert "Other parties hold surrogates and messages of their own" in said
+    assert "Other parties hold their own surrogates and messages" in said
 
 
 def test_a_run_whose_rows_were_forgotten_does_not_go_on_but_another_begins_from_it(run: Path) -> None:
     erase_rows(run, rows=[5])
     job = load_job(run.parent / "job.toml")
     with pytest.raises(
-        BadInput, match=r"rows were forgotten in .* train anew without them, in another --out: --from"
+        BadInput, match=r"rows were erased in .* train again without them in a different --out; --from"
     ):
         tw.train(job, callbacks=[], out=run, resume=True)
     bank = dict(np.load(run.parent / "bank.npz"))
@@ -105,17 +105,17 @@ def test_twice_is_no_harm_and_files_of_others_are_named(run: Path) -> None:
     again = erase_rows(run, rows=[2])
     assert again.removed == []
     assert again.unknown == ["scores.csv"]
-    assert any("scores.csv is not a file of ours" in line for line in again.describe())
+    assert any("thinwire did not write scores.csv" in line for line in again.describe())
     assert len((run / "forgotten.jsonl").read_text().splitlines()) == 2
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_removed(run: Path, tmp_path: Path) -> None:
     before = files(run)
-    with pytest.raises(BadInput, match="say what to forget"):
+    with pytest.raises(BadInput, match="name the rows to erase"):
         erase_rows(run)
     with pytest.raises(BadInput, match=rf"row {ROWS} is not one of the training rows .* 0 to {ROWS - 1}"):
         erase_rows(run, rows=[ROWS])
-    with pytest.raises(BadInput, match="is no run's folder"):
+    with pytest.raises(BadInput, match="is not a run folder"):
         erase_rows(tmp_path, rows=[1])
     lock = FolderLock(run)
     lock.acquire()
@@ -155,7 +155,7 @@ def test_a_party_forgets_its_messages_too(tmp_path: Path) -> None:
         assert not [file for file in left if file.startswith(("sent/", "answers/", "checkpoints/"))]
         assert "events.jsonl" in left or name != "clinic"
         assert b"person-" not in b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
-    with pytest.raises(BadInput, match="rows were forgotten in"):
+    with pytest.raises(BadInput, match="rows were erased in"):
         open_party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
 
 
@@ -188,7 +188,7 @@ def test_the_command(run: Path, here: Here) -> None:  # noqa: F811
     found = json.loads(shown.stdout)
     assert found["rows"] == [1, 2, 7, 9, 10]
     shown = here("forget", run, "--rows", "3")
-    assert "nothing was left in it that holds single rows" in shown.stdout
+    assert "it holds no other data about single rows" in shown.stdout
     listed.write_text("\n")
     for wrong in (
         ["--rows", "x"],

@@ -89,7 +89,7 @@ def test_a_changed_byte_anywhere_is_noticed(tmp_path: Path) -> None:
 def test_a_log_in_the_place_of_another_is_noticed(tmp_path: Path) -> None:
     one, other = filled(tmp_path, "bank"), filled(tmp_path, "shop")
     other.write_bytes(one.read_bytes())
-    with pytest.raises(DamagedLog, match="number 0 is lost: it does not open"):
+    with pytest.raises(DamagedLog, match="number 0 is lost: it cannot be decrypted"):
         held(log_in(tmp_path, "shop", incarnation=2))
 
 

@@ -87,7 +87,7 @@ def test_every_flipped_bit_and_every_truncation_is_noticed(tmp_path: Path) -> No
             flipped = bytearray(whole)
             flipped[index] ^= 1 << bit
             path.write_bytes(flipped)
-            with pytest.raises(BadState, match=r"(is damaged: .* bring it back|has format \d, this version reads 2)"):
+            with pytest.raises(BadState, match=r"(is damaged: .* restore it|has format \d, this version reads 2)"):
                 PrivateState.open(tmp_path)
         path.write_bytes(whole[:index])
         with pytest.raises(BadState, match="is damaged"):
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "writev", full)
-        with pytest.raises(WriteFailed, match=r"private.json: \d+ bytes could not be written: No space left"):
+        with pytest.raises(WriteFailed, match=r"could not write private.json: \d+ bytes: No space left"):
             made.set_generation(3)
     assert made.generation == PrivateState.open(tmp_path).generation == 0
     assert [path.name for path in tmp_path.iterdir()] == ["private.json"]

@@ -85,7 +85,7 @@ def test_records_that_change_places_or_files_are_noticed() -> None:
 def test_another_name_run_or_key_opens_nothing() -> None:
     file = written([b"content"])
     for key, name in ((KEY, "b"), (RunKey(KEY.secret, b"s" * 16), "a"), (RunKey(b"l" * 32, KEY.run), "a")):
-        with pytest.raises(DamagedFile, match="of another place or run"):
+        with pytest.raises(DamagedFile, match="from another path or run"):
             read(file, key, name)
 
 

@@ -1,4 +1,4 @@
-"""Validation rows choose the model that a run delivers, and when to stop; test rows are looked at once at the end."""
+"""Validation rows choose the model that a run delivers, and when to stop; test rows are evaluated once at the end."""
 
 from __future__ import annotations
 
@@ -165,9 +165,9 @@ def test_what_steers_needs_rows_to_steer_by() -> None:
     job = overtraining_job()
     bare = job.label_party.without_held_out_rows()
     parties = [tw.FeatureParty(one.name, one.features, one.bottom) for one in job.parties]
-    with pytest.raises(BadInput, match=r"patience needs validation rows: give \[job\] split"):
+    with pytest.raises(BadInput, match=r"patience needs validation rows: set \[job\] split"):
         tw.Job(parties, bare, tw.methods.svfl(), patience=3)
-    with pytest.raises(BadInput, match="has no validation rows, there are 200 validation labels"):
+    with pytest.raises(BadInput, match="has no validation rows, but there are 200 validation labels"):
         tw.Job(parties, job.label_party, tw.methods.svfl())
     for wrong in ({"patience": 0}, {"deliver": "first"}):
         with pytest.raises(BadInput, match=next(iter(wrong))):
@@ -184,7 +184,7 @@ def test_a_guarantee_that_does_not_count_evaluations_is_not_steered_by() -> None
     assert keeps_best(summed, replace(job.settings, budget=budget), 10)
     noised = replace(tw.methods.svfl(), defence=LabelDP(1.0))
     assert not keeps_best(noised, replace(job.settings, budget=budget), 10)
-    with pytest.raises(IncompatibleRecipe, match="patience stops by the validation labels"):
+    with pytest.raises(IncompatibleRecipe, match="patience depends on the validation labels"):
         tw.train(overtraining_job(patience=2, recipe=noised), [])
 
 

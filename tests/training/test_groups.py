@@ -202,10 +202,10 @@ def test_owners_without_rows_are_left_out() -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "float": ({"group": [0.5, 1.0]}, "group must hold one whole number a row"),
+    "float": ({"group": [0.5, 1.0]}, "group must hold one whole number per row"),
     "far": ({"group": [0, 4]}, "group: row 2 belongs to owner 4, and there are 0 to 3"),
     "negative": ({"group": [-1, 0]}, "row 1 belongs to owner -1"),
-    "two columns": ({"group": [[0], [1]]}, "one whole number a row"),
+    "two columns": ({"group": [[0], [1]]}, "one whole number per row"),
     "no training group": ({"test_group": [0]}, "test_group belongs to group, which is missing"),
     "no test group": ({"group": [0], "test_features": torch.eye(4)}, "test_group is missing"),
 }
@@ -256,7 +256,7 @@ def test_what_a_group_cannot_do_is_refused_with_the_way_out(
 def test_a_dry_run_counts_owners_and_says_what_they_learn() -> None:
     shown = run_dry(ratings_job(efvfl(TopK(0.25), labels="private")))
     assert shown.owners == {"people": USERS, "studio": FILMS}
-    assert any("parties that put these together (people, studio)" in seen for seen in shown.who_sees["studio"])
+    assert any("parties that combine these (people, studio)" in seen for seen in shown.who_sees["studio"])
     assert any("for every owner of training rows" in seen for seen in shown.who_sees["people"])
     assert shown.surrogate_bytes["people"] == 4 * USERS * WIDTH
     assert shown.rows == RATINGS

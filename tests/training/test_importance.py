@@ -146,7 +146,7 @@ def test_a_run_measures_it_where_asked_and_leaves_its_models_alone() -> None:
 
 
 REFUSED: list[tuple[Recipe, dict[str, Any], str]] = [
-    (tw.methods.pbm(4, 0.1), {}, "under secure sum only their sum is seen; leave it out"),
+    (tw.methods.pbm(4, 0.1), {}, "under a secure sum only their sum may be seen; leave it out"),
     (replace(tw.methods.svfl(), defence=LabelDP(1.0)), {}, "scores by the test labels, which LabelDP"),
     (tw.methods.svfl(), {"training": DPBottom(1.0, 2.0)}, "does not count; leave it out"),
 ]
@@ -167,7 +167,7 @@ def test_columns_need_test_rows() -> None:
     job.label_party.test_labels = None
     for party in job.parties:
         party.test_features = None
-    with pytest.raises(BadInput, match=r"column_importance needs test rows: give \[job\] split"):
+    with pytest.raises(BadInput, match=r"column_importance needs test rows: set \[job\] split"):
         replace(job, column_importance=True)
 
 

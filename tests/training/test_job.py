@@ -114,7 +114,7 @@ def test_the_run_directory_holds_everything(tmp_path: Path) -> None:
     names = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert {"recipe.json", "events.jsonl", "ledger.json", "models/p0.safetensors", "models/top.safetensors"} <= names
     assert len((tmp_path / "run" / "events.jsonl").read_text().splitlines()) == len(result.history)
-    with pytest.raises(BadInput, match="holds a run already"):
+    with pytest.raises(BadInput, match="already holds a run"):
         tw.train(job(svfl()), out=tmp_path / "run")
     with pytest.raises(BadInput, match="another job: recipe differ"):
         tw.train(job(svfl()), out=tmp_path / "run", resume=True)
@@ -239,11 +239,11 @@ def test_wrong_parts_of_a_job_are_named() -> None:
     labels = tw.LabelParty("shop", y, top())
     with pytest.raises(BadInput, match="party 'bank' has 100 rows, 'shop' has 360 labels"):
         tw.Job([tw.FeatureParty("bank", x[0][:100], bottom(0))], labels, svfl())
-    with pytest.raises(BadInput, match="a name of its own"):
+    with pytest.raises(BadInput, match="a unique name"):
         tw.Job([party, party], labels, svfl())
-    with pytest.raises(BadInput, match="one feature party at least"):
+    with pytest.raises(BadInput, match="at least one feature party"):
         tw.Job([], labels, svfl())
-    with pytest.raises(BadInput, match="5 test rows, there are no test labels"):
+    with pytest.raises(BadInput, match="5 test rows, but there are no test labels"):
         tw.Job([tw.FeatureParty("bank", x[0], bottom(0), x[0][:5])], labels, svfl())
     with pytest.raises(BadParameter, match="batch_size must be from 1 to the 360 training rows, got 400"):
         tw.Job([party], labels, svfl(), batch_size=400)
@@ -251,9 +251,9 @@ def test_wrong_parts_of_a_job_are_named() -> None:
         tw.Job([party], labels, svfl(), epochs=0)
     with pytest.raises(BadParameter, match="target 'auc' is not among the metrics"):
         tw.Job([party], labels, svfl(), target=("auc", 0.9))
-    with pytest.raises(BadInput, match="a name has letters"):
+    with pytest.raises(BadInput, match="a name has at most 64 letters"):
         tw.FeatureParty("../bank", x[0], bottom(0))
-    with pytest.raises(BadInput, match="features and bottom belong together"):
+    with pytest.raises(BadInput, match="features and bottom must be given together"):
         tw.LabelParty("shop", y, top(), features=x[0])
     with pytest.raises(BadInput, match="bottom must be a torch module"):
         tw.FeatureParty("bank", x[0], "mlp")  # type: ignore[arg-type]
@@ -266,11 +266,11 @@ def test_wrong_parts_of_a_job_are_named() -> None:
 def test_models_that_do_not_fit_are_named() -> None:
     x, y = digits()
     labels = tw.LabelParty("shop", y, top())
-    with pytest.raises(BadInput, match="party 'bank': the bottom model does not take features of shape"):
+    with pytest.raises(BadInput, match="party 'bank': the bottom model does not accept features of shape"):
         tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Linear(5, 8))], labels, svfl()))
     with pytest.raises(BadInput, match="party 'bank': the bottom model must give"):
         tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Unflatten(1, (4, 4)))], labels, svfl()))
-    with pytest.raises(BadInput, match="party 'shop': the top model and loss do not take embeddings of width 5"):
+    with pytest.raises(BadInput, match="party 'shop': the top model and loss do not accept embeddings of width 5"):
         tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Linear(16, 5))], labels, svfl()))
     wrong_widths = [tw.FeatureParty("a", x[0], nn.Linear(16, 8)), tw.FeatureParty("b", x[1], nn.Linear(16, 4))]
     with pytest.raises(BadParameter, match="concat"):
@@ -331,13 +331,13 @@ def test_a_frozen_bottom_model_is_not_trained() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"batch_size": 2.5}, "batch_size must be a whole number"),
-        ({"eval_every": 2.5}, "eval_every must be a whole number"),
+        ({"batch_size": 2.5}, "batch_size must be an integer"),
+        ({"eval_every": 2.5}, "eval_every must be an integer"),
         ({"eval_every": 0}, "eval_every must be 1 or more"),
-        ({"batch_size": True}, "batch_size must be a whole number"),
-        ({"seed": "a"}, "seed must be a whole number"),
+        ({"batch_size": True}, "batch_size must be an integer"),
+        ({"seed": "a"}, "seed must be an integer"),
         ({"seed": 2**70}, r"seed must be from 0 to 2\^63 - 1, got 1180591620717411303424"),
-        ({"epochs": 1e300}, r"epochs must be below \d+, since rounds have 32 bits; got 1e\+300"),
+        ({"epochs": 1e300}, r"epochs must be below \d+, because round numbers have 32 bits; got 1e\+300"),
         ({"epochs": "3"}, "epochs must be a number"),
         ({"epochs": float("inf")}, "epochs must be a number"),
         ({"device": "foo"}, "device 'foo' is not available"),
@@ -378,8 +378,11 @@ class Marked(Remembering):
     ("module", "message"),
     [
         (Marked(bottom(0), torch.zeros(2, dtype=torch.complex64)), "p0: mark has type torch.complex64"),
-        (Marked(bottom(0), torch.zeros(2, dtype=torch.uint16)), "p0: mark has type torch.uint16, which is not saved"),
-        (Marked(bottom(0), torch.tensor([1.0, torch.nan])), "p0: mark holds NaN, which counts as damage"),
+        (
+            Marked(bottom(0), torch.zeros(2, dtype=torch.uint16)),
+            "p0: mark has type torch.uint16, which cannot be saved",
+        ),
+        (Marked(bottom(0), torch.tensor([1.0, torch.nan])), "p0: mark holds NaN, which would be treated as damage"),
         (Remembering(bottom(0), {"steps": 3}), "p0: _extra_state is dict; models are saved as tensors"),
     ],
     ids=["complex", "uint16", "nan", "extra state"],
@@ -413,7 +416,7 @@ class Spoiling(nn.Module):
 def test_a_buffer_that_becomes_nan_ends_the_run_before_it_is_saved(tmp_path: Path) -> None:
     described = job(svfl(), epochs=1, eval_every=1)
     described.parties[0].bottom = Spoiling(bottom(0))
-    with pytest.raises(Diverged, match=rf"{described.names[0]}: .*mark holds NaN; use a smaller learning rate"):
+    with pytest.raises(Diverged, match=rf"{described.names[0]}: .*mark holds NaN; lower the learning rate"):
         tw.train(described, callbacks=[], out=tmp_path / "run")
     again = job(svfl(), epochs=1, eval_every=1)
     again.parties[0].bottom = Spoiling(bottom(0))
@@ -436,7 +439,7 @@ def test_more_wrong_jobs_are_named() -> None:
         tw.Job(
             [tw.FeatureParty("a", x[0], one), tw.FeatureParty("b", x[1], one)], tw.LabelParty("l", y, top()), svfl()
         )
-    with pytest.raises(BadInput, match="that name stands for the top model"):
+    with pytest.raises(BadInput, match="that name is reserved for the top model"):
         tw.FeatureParty("top", x[0], one)
     normed = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8))
     made = tw.Job([tw.FeatureParty("a", x[0], normed)], tw.LabelParty("l", y, top()), svfl(), batch_size=359)

@@ -102,7 +102,7 @@ def test_another_fusion_or_loss_is_not_resumed(changed: str, tmp_path: Path) -> 
         other.label_party = tw.LabelParty(
             "lab", label.labels, label.top, label.test_labels, loss=loss, class_weights=weighted
         )
-    with pytest.raises(BadState, match="made by another job: label party differ"):
+    with pytest.raises(BadState, match="created by another job: label party differ"):
         tw.train(other, out=tmp_path / "run", resume=True)
 
 

@@ -53,7 +53,7 @@ def test_every_row_is_charged_for_one_release() -> None:
         assert {one["unknown_parties"] for one in told["observers"]} == {1}
         assert all(one["releases_epsilon"] == pytest.approx(12, abs=1e-4) for one in told["observers"])
     assert {one["end_to_end_epsilon"] for one in fitted[0]["observers"]} == {"infinity"}
-    assert "the bins follow from all" in fitted[0]["not_protected"][0]
+    assert "the bins depend on all" in fitted[0]["not_protected"][0]
     assert public[0]["observers"][0]["end_to_end_epsilon"] == pytest.approx(12, abs=1e-4)
     assert not any("secure sum" in one for one in public[0]["holds_only_if"])
 
@@ -66,7 +66,7 @@ def test_codes_on_the_wire_are_replaced_as_often_as_claimed(monkeypatch: pytest.
     monkeypatch.setattr(tw.compress.RandomizedResponse, "compress", StdGrid(1.0, scale=1.0).compress)
     bare = audit_messages(noisy_job(noise=noisier, rows=1800, batch_size=600))
     assert bare is not None
-    assert "the codes of bank do not lie around what its mechanism says" in bare.wrong
+    assert "the codes of bank do not have the mean of their mechanism" in bare.wrong
 
 
 def test_scoring_a_row_again_is_another_release(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_it_says_who_sees_what() -> None:
     job = noisy_job()
     seen = describe_training(job.recipe, job.roster)["clinic"]
     assert any("RandomizedResponse(12.0, 4)" in one for one in seen)
-    assert any("may be the true one" in one for one in seen)
-    assert not any("coarse copy" in one or "exactly" in one for one in seen)
+    assert any("randomised codes only" in one for one in seen)
+    assert not any("coarse, permanent copy" in one or "exactly" in one for one in seen)
     assert "infinite" in describe_budget(job.recipe, job.training, None)
     assert "the edges of the bins are public" in describe_budget(job.recipe, Frozen(), None)
     assert job.forecast_privacy()["observers"][0]["releases_epsilon"] == pytest.approx(12, abs=1e-4)
@@ -112,11 +112,11 @@ def test_what_it_does_not_cover_is_refused() -> None:
         (noisy_job(training=Frozen()), "give their edges"),
         (noisy_job(column_importance=True), "charges each release"),
         (with_recipe(tw.methods.cvfl(NOISE, labels="private")), "for codes of rows that are sent once"),
-        (with_recipe(replace(tw.methods.once(), scoring=NOISE)), "a row must have one score"),
+        (with_recipe(replace(tw.methods.once(), scoring=NOISE)), "the score of a row must not depend"),
     ):
         with pytest.raises(IncompatibleRecipe, match=says):
             job.check()
-    with pytest.raises(IncompatibleRecipe, match="does not make what is left smaller"):
+    with pytest.raises(IncompatibleRecipe, match="does not shrink the remaining error"):
         tw.streams.ErrorFeedback(NOISE)
 
 
@@ -126,7 +126,7 @@ def test_what_it_does_not_cover_is_refused() -> None:
         ([[0.0]], "a list for each of 2 columns"),
         ([[0.0], "0"], r"edges\[1\]"),
         ([[0.0, 1.0, 2.0, 3.0], []], "at most 3 numbers"),
-        ([[1.0, 0.0], []], "must rise"),
+        ([[1.0, 0.0], []], "must be increasing"),
     ],
 )
 def test_edges_are_checked(edges: Any, says: str) -> None:

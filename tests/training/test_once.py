@@ -101,7 +101,7 @@ def test_codes_are_what_the_label_party_learns_from() -> None:
 def test_it_says_who_sees_what() -> None:
     job = coded_job()
     seen = describe_training(job.recipe, job.roster)
-    assert "no label and no derivative" in seen["bank"][0]
+    assert "no labels and no derivatives" in seen["bank"][0]
     assert any("validation row" in one and one.endswith("once") for one in seen["clinic"])
     says = tw.train(job, callbacks=[]).summary()["privacy"][0]["not_protected"]
     assert not any("erivative" in one for one in says)

@@ -57,7 +57,7 @@ def test_truth_values_are_numbers_and_a_tensor_is_not_copied() -> None:
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        (["baker", "smith"], "column 'job' holds text; turn it into numbers by thinwire.data.prepare"),
+        (["baker", "smith"], "column 'job' holds text; convert it to numbers with thinwire.data.prepare"),
         (["1.5", "2"], "column 'job' holds text"),
         (pd.Categorical([3, 4]), "column 'job' holds categories"),
         (pd.to_datetime(["2024-01-01", "2024-01-02"]), "column 'job' holds dates"),
@@ -73,7 +73,7 @@ def test_columns_that_are_no_numbers_are_refused_by_name(column: Any, said: str)
 def test_other_things_that_are_no_table_are_refused() -> None:
     with pytest.raises(BadTensor, match=r"sparse matrix is not supported; give its \.toarray\(\)"):
         read(csr_array(np.eye(2)))
-    with pytest.raises(BadTensor, match="is no array"):
+    with pytest.raises(BadTensor, match="is not an array"):
         read([[1, 2], [3]])
     with pytest.raises(BadColumn, match="features hold text"):
         read(np.array([["a", "b"]]))
@@ -90,7 +90,7 @@ def test_labels_are_any_line_of_numbers(labels: Any) -> None:
 
 def test_labels_of_text_are_refused_with_the_way_to_code_them() -> None:
     for labels in (["yes", "no"], pd.Series(["yes", "no"]), np.array(["yes", "no"])):
-        with pytest.raises(BadLabels, match=r"labels hold text, not numbers; code classes by .*np\.unique"):
+        with pytest.raises(BadLabels, match=r"labels hold text, not numbers; encode classes with .*np\.unique"):
             tw.LabelParty("shop", labels, nn.Linear(1, 2))
 
 
@@ -157,7 +157,7 @@ def test_batches_and_cached_steps_take_the_weights_of_their_rows() -> None:
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        ([1.0] * 11, r"one number a row, 12 of them, got shape \[11\]"),
+        ([1.0] * 11, r"one number per row, 12 of them, got shape \[11\]"),
         (np.ones((12, 2)), r"got shape \[12, 2\]"),
         ([0.0] * 12, "not zero for all rows"),
         ([-1.0] * 12, "must be 0 or more"),
@@ -179,7 +179,7 @@ def test_weights_are_refused_where_they_would_leave_the_label_party_or_a_guarant
 
 
 def test_labels_of_one_class_are_refused_before_the_start() -> None:
-    with pytest.raises(BadLabels, match="labels: all 12 rows are of class 1; training needs two"):
+    with pytest.raises(BadLabels, match="labels: all 12 rows have class 1; training needs at least two classes"):
         tw.train(build(list(range(12)), labels=torch.ones(12, dtype=torch.long)))
 
 

@@ -116,7 +116,7 @@ def test_coefficients_are_scikit_learns(split: str, kind: str, l2: float) -> Non
     # It ends by itself: a direction an exchange spans the columns, and one exchange shows that nothing is left.
     widest = max(table.shape[1] for table in [*tables, *([] if own is None else [own])])
     assert result.summary()["rounds"] <= widest + 1
-    assert all("still changed" not in table.note for table in result.coefficients.values())
+    assert all("still changing" not in table.note for table in result.coefficients.values())
 
 
 @pytest.mark.parametrize("split", ["two parties", "three parties, one with the labels"])
@@ -151,7 +151,7 @@ def test_errors_cost_nothing_where_nobody_asks() -> None:
     assert result.ledger.total(kinds={tw.types.Kind.INFERENCE}).bytes == 4 * (36 + 8)  # no, and no
     (row, *_) = result.coefficients["bank0"].rows
     assert (row.error, row.z, row.p) == (None, None, None)
-    assert result.coefficients["bank0"].note == "standard errors were not asked for (inference = true)"
+    assert result.coefficients["bank0"].note == "standard errors were not requested (inference = true)"
 
 
 def test_a_party_that_declines_keeps_its_columns_and_everybody_is_told() -> None:
@@ -167,7 +167,7 @@ def test_a_party_that_declines_keeps_its_columns_and_everybody_is_told() -> None
     ("settings", "why"),
     [
         ({"l2": 1.0}, "they belong to coefficients without a penalty"),
-        ({"epochs": 2}, "coefficients still changed in the last round; raise epochs; no standard errors"),
+        ({"epochs": 2}, "coefficients were still changing in the last round; raise epochs; no standard errors"),
         ({"loss": tw.models.with_class_weights(Losses["logistic"], [1, 2])}, "rows are weighted"),
         ({"recipe": replace(SVFL, defence=LabelDP(2.0))}, "a defence has changed the labels"),
     ],
@@ -194,7 +194,7 @@ def test_columns_that_follow_from_earlier_ones_are_left_out_and_said() -> None:
     np.testing.assert_allclose(np.delete(found, [3, 4]), wanted, atol=1e-5)
     left_out = result.coefficients["bank0"].rows[3:]
     assert [(row.coefficient, row.error) for row in left_out] == [(0.0, None)] * 2
-    assert {row.note for row in left_out} == {"left out: constant, or a combination of earlier columns"}
+    assert {row.note for row in left_out} == {"left out: constant, or a linear combination of earlier columns"}
 
 
 def test_columns_that_two_parties_share_are_not_identified_and_all_others_are() -> None:
@@ -226,12 +226,12 @@ def test_separated_classes_are_refused_and_a_penalty_is_the_way_out() -> None:
 def test_a_group_of_one_class_is_refused_too() -> None:
     labels, group = make_labels("logistic"), TABLE[:, 0] > 1
     labels[group] = 1
-    with pytest.raises(BadInput, match="predict some rows perfectly"):
+    with pytest.raises(BadInput, match="separate some rows perfectly"):
         run([np.column_stack([group, TABLE[:, 1:5]]), TABLE[:, 5:]], labels)
 
 
 def test_one_class_is_refused() -> None:
-    with pytest.raises(BadLabels, match="training needs two"):
+    with pytest.raises(BadLabels, match="training needs at least two"):
         run([TABLE], np.ones(ROWS, np.int64))
 
 
@@ -243,12 +243,12 @@ REFUSED: dict[str, tuple[type[Exception], str, Callable[[], tw.Job]]] = {
     ),
     "batches": (
         IncompatibleRecipe,
-        "all rows at once; leave batch_size out",
+        "all rows at once; remove batch_size",
         lambda: make_job([TABLE], make_labels("logistic"), batch_size=32),
     ),
     "another method": (
         IncompatibleRecipe,
-        "not made for fedbcd; use svfl",
+        "does not work with fedbcd; use svfl",
         lambda: make_job([TABLE], make_labels("logistic"), recipe=tw.methods.fedbcd(2)),
     ),
     "frozen": (
@@ -293,7 +293,7 @@ def test_validation_rows_need_the_last_model() -> None:
         "clinic", labels[50:], tw.learners.RegressionTop(), loss=Losses["logistic"], validation_labels=labels[:50]
     )
     job = tw.Job([party], clinic, SVFL, epochs=30, metrics=["auc"])
-    with pytest.raises(IncompatibleRecipe, match='write deliver = "last"'):
+    with pytest.raises(IncompatibleRecipe, match='set deliver = "last"'):
         job.check()
     job.deliver = "last"
     result = tw.train(job, callbacks=[])

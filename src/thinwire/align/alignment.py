@@ -51,8 +51,8 @@ class TooLittleOverlap(ThinwireError):
         self.refusing = tuple(refusing)
         self.needed = needed  # rows, by this party's own min_overlap
         super().__init__(
-            f"{what}, too few for {', '.join(map(repr, refusing))} (min_overlap; this party asks for {needed}), so "
-            "nobody was told which rows they are. Bring more rows, or agree on a lower min_overlap"
+            f"{what}, too few for {', '.join(map(repr, refusing))} (min_overlap; this party requires {needed}), so "
+            "no party learned which rows they are. Add rows, or agree on a lower min_overlap"
         )
 
 
@@ -62,8 +62,8 @@ class AlignmentsDiffer(ThinwireError):
     def __init__(self, parties: Sequence[PartyName]) -> None:
         self.parties = tuple(parties)
         super().__init__(
-            f"the rows of {', '.join(map(repr, parties))} are not those of the label party; align again, with the "
-            "same version of thinwire and of Python at all parties"
+            f"the rows of {', '.join(map(repr, parties))} do not match those of the label party; align again, with "
+            "the same versions of thinwire and Python at all parties"
         )
 
 
@@ -76,7 +76,7 @@ _MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """`min_overlap`: so many rows at least (a whole number), or this fraction of this party's rows (a float).
+    """`min_overlap`: so many rows at least (an integer), or this fraction of this party's rows (a float).
 
     It decides whether rows are told, not what the label party learns: that one has seen every pairwise overlap by
     then. Where the set sizes alone show that it cannot be met, nobody sends a single point.
@@ -90,12 +90,12 @@ class Terms:
         fits = isinstance(rows, int) and rows >= 1 and not isinstance(rows, bool)
         if not fits and not (isinstance(rows, float) and 0 < rows <= 1):
             raise BadParameter(
-                f"min_overlap must be a whole number of rows, 1 at least, or a fraction of this party's rows above "
-                f"0.0 and up to 1.0, got {rows!r}"
+                "min_overlap must be a number of rows, at least 1, or a fraction of this party's rows above 0.0 "
+                f"and up to 1.0, got {rows!r}"
             )
         most = self.max_peer_ids
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_IDS:
-            raise BadParameter(f"max_peer_ids must be a whole number from 1 to {_MOST_IDS}, got {most!r}")
+            raise BadParameter(f"max_peer_ids must be an integer from 1 to {_MOST_IDS}, got {most!r}")
 
     def minimum_rows(self, own: int) -> int:
         """Of a party that has so many rows of its own."""
@@ -155,8 +155,8 @@ class Alignment:
         """Refuses a table whose ids, or their order, are not those that were aligned."""
         if ids.digest() != self.ids_digest:
             raise BadIds(
-                f"the ids of {self.me!r} are not those that were aligned on {self.when:%Y-%m-%d %H:%M} UTC "
-                f"({self.sizes[self.me]} then, {len(ids)} now); bring that table back, or align again"
+                f"the ids of {self.me!r} differ from those that were aligned on {self.when:%Y-%m-%d %H:%M} UTC "
+                f"({self.sizes[self.me]} then, {len(ids)} now); restore that table, or align again"
             )
 
 
@@ -185,9 +185,9 @@ class _Held(BaseModel):
     def _names_are_parties(self) -> _Held:
         names = {self.me, self.label_party, *self.sizes, *(self.pairwise or ()), *self.grouped}
         if len(set(self.parties)) != len(self.parties) or not names <= set(self.parties) or self.me not in self.sizes:
-            raise ValueError("names that are not those of the parties")
+            raise ValueError("names that do not match the parties")
         if self.label_party in self.grouped or len(set(self.grouped)) != len(self.grouped):
-            raise ValueError("parties with owners of rows that cannot be")
+            raise ValueError("invalid parties with owners of rows")
         return self
 
 
@@ -229,18 +229,20 @@ def read_alignment(path: str | Path, files: Files = PLAIN) -> Alignment:
     try:
         data = files.read(path)
     except OSError as error:
-        raise BadFile(f"{path}: no alignment can be read: {error.strerror}; make it with `thinwire align`") from None
+        raise BadFile(
+            f"{path}: the alignment cannot be read: {error.strerror}; create it with `thinwire align`"
+        ) from None
     metadata = _metadata(path, data)
     digest = str(metadata.get("sha256"))
     if sha256(_resealed(data, digest, _UNSET)).hexdigest() != digest:
-        raise _damaged(path, "its checksum does not fit")
+        raise _damaged(path, "its checksum does not match")
     try:
         held = _Held.model_validate_json(str(metadata.get("alignment")))
         tensors = safetensors.load(data)
         rows = tensors.pop("rows")
     except ValidationError as error:
         fields = ", ".join(".".join(map(str, one["loc"])) or one["msg"] for one in error.errors())
-        raise _damaged(path, f"these fields do not fit this version, which reads format 1: {fields}") from None
+        raise _damaged(path, f"these fields are not part of format 1, which this version reads: {fields}") from None
     except (SafetensorError, ValueError, TypeError, KeyError) as error:
         raise _damaged(path, f"its rows cannot be read ({error})") from None
     _check_rows(path, held, rows)
@@ -253,7 +255,7 @@ def _check_rows(path: Path, held: _Held, rows: npt.NDArray[Any]) -> None:
         raise _damaged(path, f"its rows are {rows.dtype} {rows.shape}, expected int64 of 1 to {size}")
     is_repeated = not is_grouped and len(np.unique(rows)) != len(rows)
     if rows.min() < 0 or rows.max() >= size or is_repeated:
-        raise _damaged(path, f"its rows are not different ones from 0 to {size - 1}")
+        raise _damaged(path, f"its rows are not distinct numbers from 0 to {size - 1}")
 
 
 def _read_owners(
@@ -266,7 +268,7 @@ def _read_owners(
     for name, index in tensors.items():
         fits = index.dtype == np.int64 and index.shape == rows.shape
         if not fits or not np.array_equal(index, number_by_appearance(index)[1]):
-            raise _damaged(path, f"its {name} are no numbers of its {len(rows)} rows")
+            raise _damaged(path, f"its {name} are not row numbers of its {len(rows)} rows")
     return {party: tensors[f"owners.{party}"] for party in wanted}
 
 
@@ -278,7 +280,7 @@ def _metadata(path: Path, data: bytes) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError):
         metadata = None
     if not isinstance(metadata, dict):
-        raise _damaged(path, "it is no file of `thinwire align`")
+        raise _damaged(path, "it was not written by `thinwire align`")
     return metadata
 
 
@@ -289,4 +291,4 @@ def _resealed(data: bytes, old: str, new: str) -> bytes:
 
 
 def _damaged(path: Path, what: str) -> BadInput:
-    return BadInput(f"{path}: {what}; bring it back from a copy, or align again")
+    return BadInput(f"{path}: {what}; restore it from a backup, or align again")

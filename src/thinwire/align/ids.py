@@ -101,7 +101,7 @@ class Ids:
             for count, what in (
                 (zeros, "begin with a zero"),
                 (capitals, "hold capital letters"),
-                (fractions, "end with '.0', as numbers do that were read with a fraction"),
+                (fractions, "end with '.0', as integers do that were read as floats"),
             )
             if count
         ]
@@ -114,7 +114,7 @@ _NO_IDS = Ids(b"", np.zeros(0, np.int64))
 def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     """The ids of a list, or of a column of numpy, Arrow, pandas or polars.
 
-    Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, whole numbers count as their decimal text,
+    Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, integers count as their decimal text,
     dates and UUIDs as `str` writes them. Refuses rows without an id, ids that are there twice, and anything else.
     """
     parts = _list_plain_parts(values) or [join_texts(texts) for texts in _list_texts(values, where)]
@@ -248,7 +248,7 @@ def _normalize_values(values: Iterable[Any], where: str, first: int, missing: li
 def _require_ids(missing: Sequence[int], rows: int, where: str) -> None:
     if missing:
         what = "1 row has no id" if len(missing) == 1 else f"{len(missing)} rows have no id"
-        raise BadIds(f"{where}: {what}: {_rows(missing)}; give every row one, or drop it")
+        raise BadIds(f"{where}: {what}: {_rows(missing)}; give every row an id, or drop it")
     if not rows:
         raise BadIds(f"{where}: there are no ids; give one for each row")
 
@@ -256,10 +256,10 @@ def _require_ids(missing: Sequence[int], rows: int, where: str) -> None:
 def _list_values(values: Any, where: str) -> Iterable[Any]:
     """Plain values; a column knows best how to give them."""
     if isinstance(values, (str, bytes)):
-        raise BadIds(f"{where}: one text is no list of ids; give a list, or a column of a table")
+        raise BadIds(f"{where}: one text is not a list of ids; give a list, or a column of a table")
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise BadIds(f"{where}: an array of shape {values.shape}; ids are one column, [N]")
+            raise BadIds(f"{where}: the array has shape {values.shape}; ids must be one column, [N]")
         if values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in ("ns", "ps", "fs", "as"):
             values = values.astype("M8[us]")  # those have no times of Python's, and would be listed as numbers
     if hasattr(values, "iterchunks"):
@@ -269,7 +269,7 @@ def _list_values(values: Any, where: str) -> Iterable[Any]:
             listed: Iterable[Any] = getattr(values, listing)()
             return listed
     if not isinstance(values, Iterable):
-        raise BadIds(f"{where}: {type(values).__name__} is no list of ids; give a list, or a column of a table")
+        raise BadIds(f"{where}: {type(values).__name__} is not a list of ids; give a list, or a column of a table")
     return values
 
 
@@ -288,7 +288,7 @@ def id_text(value: Any, row: int, where: str) -> bytes | None:
             try:
                 text = normalize("NFC", value.decode())
             except UnicodeDecodeError:
-                raise BadIds(f"{where}: row {row} has bytes that are no UTF-8 text") from None
+                raise BadIds(f"{where}: row {row} has bytes that are not valid UTF-8") from None
         case float() | np.floating() if np.isnan(value):
             return None
         case _ if type(value).__name__ in _NULLS:
@@ -300,16 +300,16 @@ def id_text(value: Any, row: int, where: str) -> bytes | None:
     try:
         data = text.strip().encode()
     except UnicodeEncodeError:
-        raise BadIds(f"{where}: row {row} has an id that is no Unicode text") from None
+        raise BadIds(f"{where}: row {row} has an id that is not valid Unicode") from None
     if len(data) > LONGEST_ID:
-        raise BadIds(f"{where}: the id of row {row} has {len(data)} bytes, at most {LONGEST_ID} can be")
+        raise BadIds(f"{where}: the id of row {row} has {len(data)} bytes; at most {LONGEST_ID} are allowed")
     return data
 
 
 def _unfit(value: Any, row: int, where: str) -> BadIds:
-    way_out = "ids are text or whole numbers"
+    way_out = "ids must be text or integers"
     if isinstance(value, (float, np.floating)):
-        way_out += "; read the column as text (pandas makes fractions of whole numbers where a row has none)"
+        way_out += "; read the column as text (pandas turns integers into floats where a value is missing)"
     return BadIds(f"{where}: row {row} has an id of type {type(value).__name__}; {way_out}")
 
 
@@ -333,10 +333,10 @@ def require_different(ids: Ids, where: str, rows: RowNumbers | None = None) -> N
             f"row {numbers[row] + 1} repeats the id of row {numbers[before] + 1}" for row, before in again[:_MOST]
         )
         more = f" and {len(again) - _MOST} more" if len(again) > _MOST else ""
-        what = "1 id is there twice" if len(again) == 1 else f"{len(again)} ids are there already"
+        what = "1 id is repeated" if len(again) == 1 else f"{len(again)} ids are repeated"
         raise BadIds(
-            f"{where}: {what}: {shown}{more}; every row needs an id of its own (spaces around it, and whether an "
-            "accent is a character of its own, do not count)"
+            f"{where}: {what}: {shown}{more}; every row needs a unique id (surrounding spaces, and whether an "
+            "accent is a separate character, do not count)"
         )
 
 

@@ -74,7 +74,7 @@ def intersect(
     if label_party not in ids_by_party:
         raise BadParameter(f"label_party {label_party!r} is not among the parties, {', '.join(ids_by_party)}")
     if len(ids_by_party) < 2:
-        raise BadParameter(f"an alignment needs two parties at least, there is {label_party!r} alone")
+        raise BadParameter(f"an alignment needs at least two parties, but there is only {label_party!r}")
     terms = Terms(min_overlap)
     ids = {
         party: values if isinstance(values, Ids) else normalize_ids(values, f"ids of {party!r}")
@@ -82,7 +82,7 @@ def intersect(
     }
     features = [party for party in ids if party != label_party]
     if unknown := [party for party in groups if party not in features]:
-        raise BadParameter(f"groups: {unknown[0]!r} is no feature party; there are {', '.join(features)}")
+        raise BadParameter(f"groups: {unknown[0]!r} is not a feature party; there are {', '.join(features)}")
     owners = {
         party: values if isinstance(values, OwnerIds) else normalize_owner_ids(values, f"owners of rows at {party!r}")
         for party, values in groups.items()

@@ -189,7 +189,7 @@ class AligningParty:
 
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
         if peer in self._instances and hello.get("purpose") != _PURPOSE:
-            raise NotYet(f"{self.own.me!r} still aligns with the others; {peer!r} has come for what follows")
+            raise NotYet(f"{self.own.me!r} still aligns with the others; {peer!r} is already at the next step")
         self._note(peer, self._attempt.require(peer, self.own.me, hello))
         return self._links[peer]
 
@@ -197,7 +197,7 @@ class AligningParty:
         return self._attempt.hello(self.own.me, self._instance)
 
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
-        raise NotYet("an alignment is under way; there is no run to ask about")
+        raise NotYet("an alignment is in progress; there is no run to ask about")
 
     def hello(self) -> dict[str, Any]:
         link = self._links[self.own.label_party]
@@ -237,6 +237,6 @@ class AligningParty:
             link.require_no_failure()
 
     def _full(self, failed: WriteFailed) -> None:
-        self._say(f"{failed}; waiting for room")
+        self._say(f"{failed}; waiting for disk space")
         self._interrupted()
         sleep(1.0)

@@ -57,7 +57,7 @@ class Conversation:
         object.__setattr__(self, "grouped", tuple(party for party in self.feature_parties if party in self.grouped))
         parties = self.parties
         if len(parties) < 2 or len(set(parties)) != len(parties) or self.me not in parties:
-            raise BadParameter(f"an alignment needs different parties, {self.me!r} among them, got {parties}")
+            raise BadParameter(f"an alignment needs distinct parties that include {self.me!r}, got {parties}")
 
     @property
     def parties(self) -> tuple[PartyName, ...]:
@@ -146,19 +146,24 @@ def greet(talk: Conversation, counts: Mapping[PartyName, int], backend: str, ter
 def _greeted(talk: Conversation, peer: PartyName, backend: str, terms: Terms) -> int:
     body = talk.receive(peer, Kind.ALIGNMENT, Step.GREETING)
     if len(body) < _GREETING.size:
-        raise talk.build_error(peer, f"a greeting of {len(body)} bytes, it has {_GREETING.size} at least")
+        raise talk.build_error(peer, f"a greeting of {len(body)} bytes; it needs at least {_GREETING.size}")
     version, ids = _GREETING.unpack_from(body)
     if version != VERSION:
         raise UnknownTag(
-            f"alignment: {peer!r} speaks version {version}, this party {VERSION}; bring both to one version"
+            f"alignment: {peer!r} speaks version {version}, this party {VERSION}; use the same version at "
+            "both parties"
         )
     if body[_GREETING.size :] != backend.encode():
         named = body[_GREETING.size :][:64].decode("ascii", "replace")
-        raise UnknownTag(f"alignment: {peer!r} matches by {named!r}, this party by {backend!r}; use the same at all")
+        raise UnknownTag(
+            f"alignment: {peer!r} matches by {named!r}, this party by {backend!r}; use the same at all parties"
+        )
     if ids < 1:
-        raise talk.build_error(peer, "word that it has no ids")
+        raise talk.build_error(peer, "a message that it has no ids")
     if ids > terms.max_peer_ids:
-        raise TooLarge(f"alignment: {peer!r} has {ids} ids, over this party's max_peer_ids, {terms.max_peer_ids}")
+        raise TooLarge(
+            f"alignment: {peer!r} has {ids} ids, more than this party's max_peer_ids of {terms.max_peer_ids}"
+        )
     return int(ids)
 
 
@@ -188,7 +193,7 @@ def _hear_refusals(talk: Conversation, step: Step, accepts: bool) -> tuple[tuple
     plan = parse_plan(told) if step is Step.SIZES_ACCEPTED else None
     told = told if plan is None else []
     if not isinstance(told, list) or not all(party in talk.parties for party in told):
-        raise talk.build_error(talk.label_party, f"{body[:80]!r}, expected the names of those who refuse")
+        raise talk.build_error(talk.label_party, f"{body[:80]!r}, expected the names of the parties that refuse")
     if not accepts and talk.me not in told:
         raise talk.build_error(talk.label_party, f"an agreement that {talk.me!r} has refused")
     return tuple(told), plan
@@ -215,7 +220,7 @@ def receive_overlap(talk: Conversation, at_most: int) -> int:
     """What the label party says; no more than the smaller of the two sets."""
     (size,) = _COUNT.unpack(talk.receive_exactly(talk.label_party, Kind.ALIGNMENT, Step.OVERLAP, _COUNT.size))
     if size > at_most:
-        raise talk.build_error(talk.label_party, f"an overlap of {size} ids, at most {at_most} can be")
+        raise talk.build_error(talk.label_party, f"an overlap of {size} ids, of at most {at_most}")
     return int(size)
 
 
@@ -226,7 +231,9 @@ def receive_owners(talk: Conversation, at_most: int, terms: Terms) -> tuple[int,
     if owners > min(at_most, rows) or (rows and not owners):
         raise talk.build_error(talk.label_party, f"{rows} rows of {owners} owners, at most {at_most} can be")
     if rows > terms.max_peer_ids:
-        raise TooLarge(f"alignment: {rows} rows are common, over this party's max_peer_ids, {terms.max_peer_ids}")
+        raise TooLarge(
+            f"alignment: {rows} rows are shared, more than this party's max_peer_ids of {terms.max_peer_ids}"
+        )
     return int(rows), int(owners)
 
 
@@ -378,14 +385,14 @@ def _agree_on_sizes(
         )
         _tell_all(talk, step, json.dumps(refusing).encode() if plan is None else format_plan(plan))
     if refusing:
-        raise TooLittleOverlap(f"at most {smallest} ids can be in common", refusing, needed)
+        raise TooLittleOverlap(f"the parties share at most {smallest} ids", refusing, needed)
     return plan
 
 
 def _agree_on_overlap(talk: Conversation, own: int, size: int, terms: Terms) -> None:
     needed = terms.minimum_rows(own)
     if refusing := vote(talk, Step.OVERLAP_ACCEPTED, size >= needed):
-        raise TooLittleOverlap(f"{size} ids are in common", refusing, needed)
+        raise TooLittleOverlap(f"the parties share {size} ids", refusing, needed)
 
 
 def _require_overlap(ids: Ids, size: int, pairwise: Mapping[PartyName, int] | None = None) -> None:
@@ -395,7 +402,7 @@ def _require_overlap(ids: Ids, size: int, pairwise: Mapping[PartyName, int] | No
     ways = ids.ways_of_writing()
     raise NoOverlap(
         f"no id is held by all parties{f' ({shared})' if shared else ''}; ids are compared as text: '007' is not "
-        "'7', and 'A' is not 'a'. Compare how the parties write them" + (f" (here, {ways})" if ways else "")
+        "'7', and 'A' is not 'a'. Compare how the parties format them" + (f" (here, {ways})" if ways else "")
     )
 
 

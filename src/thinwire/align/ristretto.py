@@ -159,8 +159,8 @@ class Work:
                 raise InvalidPoint(number * _PIECE + error.place) from None
             except BrokenProcessPool:
                 raise WorkersFailed(
-                    f"a worker process ended. A script that starts more than {MOST_THREADS} workers must do so below "
-                    '`if __name__ == "__main__":`; otherwise look for missing memory, or ask for fewer workers'
+                    f"a worker process died. A script that starts more than {MOST_THREADS} workers must do so under "
+                    '`if __name__ == "__main__":`; otherwise memory may have run out: use fewer workers'
                 ) from None
         return b"".join(found)
 
@@ -189,7 +189,7 @@ def open_worker_pool(workers: int | None = None) -> Iterator[WorkerPool]:
     if workers is None:
         workers = min(_cores(), MOST_THREADS)
     if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= 1024:
-        raise BadParameter(f"workers must be a whole number from 1 to 1024, got {workers!r}")
+        raise BadParameter(f"workers must be an integer from 1 to 1024, got {workers!r}")
     if workers <= MOST_THREADS:
         executor: Executor = ThreadPoolExecutor(workers, thread_name_prefix="align")
     else:
@@ -223,13 +223,11 @@ class RistrettoBackend:
 
     def __post_init__(self) -> None:
         if isinstance(self.chunk, bool) or not isinstance(self.chunk, int) or not 1 <= self.chunk <= 1 << 20:
-            raise BadParameter(
-                f"RistrettoBackend: chunk must be a whole number from 1 to {1 << 20}, got {self.chunk!r}"
-            )
+            raise BadParameter(f"RistrettoBackend: chunk must be an integer from 1 to {1 << 20}, got {self.chunk!r}")
 
     @property
     def name(self) -> str:
-        return f"ristretto255, {self.chunk} ids a message"
+        return f"ristretto255, {self.chunk} ids per message"
 
     def match_as_label(
         self, talk: Conversation, ids: Ids, peer_ids: Mapping[PartyName, int], on_progress: Progress
@@ -313,7 +311,9 @@ class _End:
             tags = self._tagging.popleft().result()
         except InvalidPoint as error:
             number = step * self._chunk + error.place
-            raise self._talk.build_error(self.peer, f"a blinded id, number {number}, that is no point") from None
+            raise self._talk.build_error(
+                self.peer, f"a blinded id, number {number}, that is not a curve point"
+            ) from None
         part = self.theirs[self._part(step)]
         part[:] = self._as_tags(tags)
         self.tagged += len(part)

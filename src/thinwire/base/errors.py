@@ -108,7 +108,7 @@ class NotFinite(BadTensor):
         place = ", ".join(str(i) for i in self.index)
         name = "NaN" if value != value else "infinity" if value > 0 else "-infinity"  # noqa: PLR0124
         super().__init__(
-            f"{where} holds {name} at [{place}]; lower the learning rate, or look for missing values in the features"
+            f"{where} holds {name} at [{place}]; lower the learning rate, or check the features for missing values"
         )
 
 
@@ -180,7 +180,7 @@ class SurrogatesDiffer(ThinwireError):
         self.round = round
         other = "none" if theirs is None else f"{theirs:016x}"
         super().__init__(
-            f"stream {stream!r}, round {round}: our surrogate has digest {ours:016x}, the other end's "
-            f"{other}; the ends no longer agree, so training on would be wrong. Resume both "
-            "parties from their last common checkpoint"
+            f"stream {stream!r}, round {round}: our surrogate has digest {ours:016x}, the other end's {other}; the "
+            "two ends no longer agree, so training cannot continue. Resume both parties from their last common "
+            "checkpoint"
         )

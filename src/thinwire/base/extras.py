@@ -17,7 +17,7 @@ def require_extra(module: str, what: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise BadInput(f"{what} needs {error.name}: pip install 'thinwire[{extra}]'") from None
     except ImportError as error:
-        raise BadInput(f"{what} needs {module}, which cannot be loaded here: {error}") from None
+        raise BadInput(f"{what} needs {module}, which cannot be imported here: {error}") from None
 
 
 def load_lazily(package: str, names: Collection[str], rooms: Collection[str]) -> Callable[[str], Any]:

@@ -45,7 +45,7 @@ class GrpcNotConfigured(ThinwireError):
 
     def __init__(self) -> None:
         super().__init__(
-            "gRPC was loaded before its settings, so it would accept TLS 1.2; call "
+            "gRPC was imported before thinwire configured it, so it would accept TLS 1.2; call "
             "thinwire.base.process.configure_grpc() before anything imports grpc"
         )
 

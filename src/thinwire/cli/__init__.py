@@ -54,8 +54,7 @@ _LINKED = {"align", "doctor", "party", "predict", "serve"}  # do not simulate: g
 
 app = typer.Typer(
     name="thinwire",
-    help="Train one network across organisations that hold different columns about the same rows, "
-    "with few bytes between them.",
+    help="Train one model across organisations that hold different columns of the same rows, sending few bytes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -64,7 +63,7 @@ _MOVED = {"bench": "suite.py", "load-test": "load_test.py URL"}
 PANELS = {
     "Start": (demo, init, check, train, predict),
     "Run across organisations": (kit, certs, doctor, align, party, status, logs, abort, serve),
-    "Look and judge": (report, dashboard, compare, diagnose, audit, privacy),
+    "Inspect results": (report, dashboard, compare, diagnose, audit, privacy),
     "Research": (sweep, tune, reproduce, methods, compressors),
     "Housekeeping": (export, clean, forget, key, schema, explain),
 }
@@ -123,7 +122,7 @@ def _require_one_process(arguments: list[str]) -> None:
         and "TORCHELASTIC_RUN_ID" in os.environ
         and "party" not in arguments
     ):
-        raise BadInput("torchrun is for `thinwire party` alone; start this command without it")
+        raise BadInput("torchrun works only with `thinwire party`; run this command without it")
 
 
 def main() -> None:
@@ -148,5 +147,5 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        typer.echo(f"thinwire: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        typer.echo(f"thinwire: {type(error).__name__}: {error} (--debug shows the traceback)", err=True)
         raise SystemExit(1) from None

@@ -30,7 +30,7 @@ def align(
     yes: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Find the rows that all parties hold, by their ids, and bring them into one order; no other id is shown."""
+    """Find the rows that all parties share, by private set intersection, and put them into the same order."""
     from thinwire.align import Terms
 
     terms, prefix = Terms(_parse_overlap(min_overlap)), "test_" if test else ""
@@ -156,14 +156,14 @@ def _write(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[st
 
 def _format_lines(found: dict[str, Any]) -> list[str]:
     brought = ", ".join(f"{party} {count}" for party, count in found["ids"].items())
-    lines = [f"{found['rows']} rows are held by all parties (ids: {brought}); {format_bytes(found['bytes'])} sent"]
+    lines = [f"all parties share {found['rows']} rows (ids: {brought}); {format_bytes(found['bytes'])} sent"]
     lines += [f"  they have {count} owners at {party}" for party, count in found["owners"].items()]
     if found["pairwise"]:
         pairs = ", ".join(f"{count} with {party}" for party, count in found["pairwise"].items())
-        lines.append(f"  the label party also learned how many it shares with each: {pairs}")
+        lines.append(f"  the label party also learned how many ids it shares with each party: {pairs}")
     lines += [f"  {party}: {file}" for party, file in found["files"].items()]
     lines.append(f"  digest {found['digest'][:16]}, the same at every party")
     if found["to_add"]:
-        lines.append("add to the job file, so that training uses these rows:")
+        lines.append("to train on these rows, add to the job file:")
         lines += [f"  {line}" for line in found["to_add"]]
     return lines

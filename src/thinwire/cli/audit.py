@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def audit(run: Path, rows: int = 2000, replay: bool = False, code: list[str] = [], as_json: bool = False) -> None:
-    """Attack a finished run: labels from derivatives, features from embeddings. Nothing is sent or changed.
+    """Attack a finished run: infer labels from gradients, and features from embeddings. Nothing is sent or changed.
 
-    Exit code 0: no noise or masks on embeddings, or their claim holds; 1: refuted; 3: inconclusive, see --replay.
+    Exit code 0: no noise or masks on embeddings, or their claim holds; 1: refuted; 3: inconclusive (use --replay).
     """
     from thinwire.job.own_code import CodeSources
     from thinwire.lab.attacks import audit_run
@@ -49,27 +49,28 @@ def _print(report: AuditReport) -> None:
 
 def _format_notes(report: AuditReport) -> Iterator[str]:
     if (release := report.release) is not None:
-        said = f"epsilon {release.claimed:.3g} is claimed, {release.measured:.3g} at least was measured"
-        limit = f", of {release.reach:.3g} that so many samples can show"
-        yield f"One noisy sum about a row, seen by the label party: {said}{limit}; see thinwire privacy for a run."
+        said = f"epsilon {release.claimed:.3g} is claimed, at least {release.measured:.3g} was measured"
+        limit = f" (with this many samples, {release.reach:.3g} is the most that can be shown)"
+        yield f"One noisy sum of a row, as the label party sees it: {said}{limit}; see thinwire privacy for a run."
     if (messages := report.messages) is not None:
-        yield f"The messages of {messages.rounds} rounds, {messages.values} values a party: " + (
-            "; ".join(messages.wrong) or "noise and masks are as they must be, as far as tests can tell"
+        yield f"The messages of {messages.rounds} rounds, {messages.values} values per party: " + (
+            "; ".join(messages.wrong) or "noise and masks pass all tests"
         )
     if report.verdict is not None:
-        yield f"EvaluationVerdict on noise and masks: {_VERDICTS[report.verdict]}"
+        yield f"Verdict on noise and masks: {_VERDICTS[report.verdict]}"
     for note in report.notes:
         yield f"note: {note}"
-    yield "no run: what the attacker had without it. no defence: nothing compressed, summed or noisy."
+    yield "no run: what the attacker knows without the run. no defence: nothing is compressed, summed or noised."
     yield "once: from one message about each row. always: from one an epoch, at the models as they are now."
-    yield "AUC: 0.5 is guessing, 1 is knowing. R2: 0 is no better than the columns' averages, 1 is all of them."
-    yield "No attack here proves that nothing leaks; only what is accounted for (thinwire privacy) has a proof."
+    yield "AUC: 0.5 is chance level, 1 is perfect. R2: 0 is no better than predicting the column means, 1 is perfect."
+    yield (
+        "A failed attack does not prove that nothing leaks; only what is accounted for (thinwire privacy) is proven."
+    )
 
 
 _VERDICTS = {
-    "holds": "HOLDS. Nothing here refutes what they claim, and what is wrong in a common way would have been seen, "
-    "but for what a note names.",
-    "refuted": "REFUTED. They are not what they claim to be.",
-    "inconclusive": "INCONCLUSIVE. These samples could not have refuted the claim, or the run's messages are too few "
-    "or were not looked at (--replay).",
+    "holds": "HOLDS. No test refutes the claim, and common faults would have been detected, except as noted.",
+    "refuted": "REFUTED. The noise or masks are not what the recipe claims.",
+    "inconclusive": "INCONCLUSIVE. There are too few samples to refute the claim, or the run's messages are too few "
+    "or were not examined (--replay).",
 }

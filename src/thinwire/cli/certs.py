@@ -95,11 +95,11 @@ def _format_fingerprint(asked: CertificateRequest) -> str:
 
 
 def _require_authority(folder: Path, hosts: Sequence[str]) -> None:
-    usage = f"make one certificate per party with: thinwire certs {folder} --party NAME --party NAME"
+    usage = f"create one certificate per party with: thinwire certs {folder} --party NAME --party NAME"
     if hosts:
         raise BadInput(f"--host goes with --party or --renew; {usage}")
     if not (folder / "ca.pem").exists():
-        raise BadInput(f"{folder} holds no authority; {usage}")
+        raise BadInput(f"{folder} holds no certificate authority; {usage}")
 
 
 def _describe(one: IssuedCertificate, deed: str) -> dict[str, Any]:
@@ -130,13 +130,19 @@ def _format_lines(
     if fresh:
         has_key = any(one.files.key.exists() for one in fresh)
         way = ", in a safe way" if has_key else "; none of them is secret, e-mail will do"
-        yield f"each organisation gets its files from {folder}{way}:"
+        yield f"send each organisation its files from {folder}{way}:"
         yield from (f"  {one.name}: {', '.join(_list_files(one))}" for one in fresh)
-        yield f"{folder / 'ca.key'} stays here: it is needed only to issue, and whoever has it can be any party"
+        yield (
+            f"{folder / 'ca.key'} stays here: it is needed only to issue certificates, and whoever has it can "
+            "impersonate any party"
+        )
     for one, deed in certificates:
         yield from _format_advice(one, deed)
     if any("revoked" in deed for _, deed in certificates):
-        yield f"give {folder / 'revoked.txt'} to every organisation: a party refuses what its own copy lists"
+        yield (
+            f"give {folder / 'revoked.txt'} to every organisation: each party refuses the certificates that "
+            "its own copy lists"
+        )
 
 
 def _list_files(one: IssuedCertificate) -> list[str]:
@@ -148,15 +154,15 @@ def _list_files(one: IssuedCertificate) -> list[str]:
 def _format_validity(end: datetime) -> str:
     from thinwire.net.pki.certificates import format_moment
 
-    return f"{'valid until' if end > datetime.now(UTC) else 'expired since'} {format_moment(end)}"
+    return f"{'valid until' if end > datetime.now(UTC) else 'expired on'} {format_moment(end)}"
 
 
 def _format_advice(one: IssuedCertificate, deed: str) -> Iterator[str]:
     if deed == "kept":
         cause = "it is revoked" if one.revoked else "to change it"
-        yield f"{one.name} has a certificate already, which was kept; {cause}: --renew {one.name}"
+        yield f"{one.name} already has a certificate, which was kept; {cause}: --renew {one.name}"
     elif deed == "renewed":
         yield (
-            f"{one.name}'s certificate before this one is good until it expires; for a stolen key, the command is "
-            f"--revoke {one.name} --renew {one.name}"
+            f"{one.name}'s previous certificate stays valid until it expires; for a stolen key, use --revoke "
+            f"{one.name} --renew {one.name}"
         )

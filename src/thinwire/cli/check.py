@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check(job: Path, settings: list[str] = [], code: list[str] = [], as_json: bool = False) -> None:
-    """Check a job: data, recipe, memory, bytes of the first round, who sees what."""
+    """Check a job without running it: data, recipe, memory, bytes of the first round, and who sees what."""
     from thinwire.job.job_loader import load_job
     from thinwire.job.own_code import CodeSources
     from thinwire.training.dry_run import format_dry_run, run_dry
@@ -32,10 +32,13 @@ def _format_lines(shown: DryRun) -> Iterator[str]:
         owners = f", {shown.owners[name]} owners of these rows" if name in shown.owners else ""
         yield f"  {name}: embedding of width {width}, {shown.parameters[name]} parameters{owners}"
     yield f"  top model: {shown.parameters['top']} parameters"
-    yield f"first round: {format_bytes(first['up'])} up, {format_bytes(first['down'])} down, as really encoded"
+    yield (
+        f"first round: {format_bytes(first['up'])} up, {format_bytes(first['down'])} down (measured on the "
+        "encoded messages)"
+    )
     if shown.once_bytes:
-        yield f"once, at the start: {format_bytes(shown.once_bytes)}"
-    yield f"all rounds, if each were like the first: {format_bytes(shown.all_rounds_bytes)}"
+        yield f"sent once, at the start: {format_bytes(shown.once_bytes)}"
+    yield f"all rounds, extrapolated from the first: {format_bytes(shown.all_rounds_bytes)}"
     others = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.other_bytes.items() if size is not None)
     yield f"for comparison, training only: {others}"
     for name, held in shown.surrogate_bytes.items():
@@ -45,4 +48,4 @@ def _format_lines(shown: DryRun) -> Iterator[str]:
     yield shown.protection
     for warning in shown.warnings:
         yield f"warning: {warning}"
-    yield "nothing is wrong with this job"
+    yield "no problems found in this job"

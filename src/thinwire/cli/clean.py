@@ -25,7 +25,7 @@ def clean(
     logs_days: float | None = None,
     as_json: bool = False,
 ) -> None:
-    """Remove what the retention rules of a run's job no longer keep. Models, events and ledgers stay."""
+    """Remove files that the job's retention rules no longer keep. Models, events and ledgers stay."""
     from thinwire.job.job_snapshot import read_retention
     from thinwire.storage.retention import clean as clean_run
 
@@ -36,8 +36,8 @@ def clean(
         rules = replace(read_retention(run), **given)
         if rules == type(rules)():
             raise BadInput(
-                f"{run}: its job has no [retention] section; write one, or give --checkpoints-days, --messages-days "
-                "or --logs-days"
+                f"{run}: its job has no [retention] section; add one, or use --checkpoints-days, --messages-days or "
+                "--logs-days"
             )
         done.append(clean_run(run, rules, datetime.now(UTC)))
     print_result({"runs": [asdict(one) for one in done]}, as_json, map(_format_removal, done))
@@ -58,6 +58,6 @@ def apply_retention(run: Path) -> None:
 
 def _format_removal(one: CleanupResult) -> str:
     if not one.removed:
-        return f"{one.folder}: {one.note or 'nothing is older than the rules allow'}"
+        return f"{one.folder}: {one.note or 'nothing is older than the retention rules allow'}"
     listed = ", ".join(f"{gone.path} ({format_bytes(gone.bytes)})" for gone in one.removed)
     return f"{one.folder}: removed {listed}"

@@ -52,7 +52,7 @@ def compare(
     out: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Train the same job under several methods and seeds, and compare what it took."""
+    """Train the same job with several methods and seeds, and compare score, bytes and time."""
     from thinwire.job.job_file import inline, read_job_file
     from thinwire.job.job_loader import load_job
     from thinwire.job.messages import within
@@ -95,7 +95,7 @@ def exit_with_failures(failed: Sequence[str]) -> None:
 
 def _require_empty(folder: Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"--out: {folder} is there already and not empty; give another one")
+        raise BadInput(f"--out: {folder} already exists and is not empty; give another one")
     return folder
 
 
@@ -113,7 +113,7 @@ def _write_report(found: dict[str, list[dict[str, Any]]], folder: Path) -> str |
 def _parse_methods(text: str) -> list[str]:
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     if not names:
-        raise BadInput("--methods: name one method at least, as in --methods svfl,thin")
+        raise BadInput("--methods: name at least one method, as in --methods svfl,thin")
     return list(dict.fromkeys(names))
 
 
@@ -146,7 +146,7 @@ def _print(rows: list[dict[str, Any]], aim: dict[str, Any] | None, metric: str, 
 
     title = describe_ranking(metric, aim)
     headings = list_headings(metric, aim is not None)
-    table = build_table(f"{title}; means and deviations over seeds", ["method"], headings)
+    table = build_table(f"{title}; means and standard deviations over seeds", ["method"], headings)
     for row in rows:
         table.add_row(row["method"], *format_point(row, aim is not None))
     print_plain(table)
@@ -198,7 +198,8 @@ def build_recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
             table[key] = usual["method"][method][key]
             given, kept = inline(value), inline(table[key])
             say(
-                f"{method}: the job's {key} = {given} would make it the same as svfl; it runs with its default {kept}"
+                f"{method}: the job's {key} = {given} would make it identical to svfl, so it runs with its "
+                f"default {kept}"
             )
     return table
 

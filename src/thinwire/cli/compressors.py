@@ -138,8 +138,9 @@ def _print(results: list[Measurement], embedding: Tensor) -> None:
         table.add_row(name, *map(format, figures, (".2f", ".1f", ".3f", ".1%", ".0f", ".0f")))
     print_plain(
         table,
-        "Bytes are those of the encoded message, scales and indices included; the top model, trained on "
-        "exact embeddings, sees the decoded ones. Out: compress and encode; in: decode; on this machine.",
+        "Bytes are counted on the encoded message, including scales and indices. Accuracy: the top model was "
+        "trained on exact embeddings and is evaluated on decoded ones. Out: compress and encode; in: decode; both "
+        "timed on this machine.",
     )
 
 

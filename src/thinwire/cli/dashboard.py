@@ -13,7 +13,7 @@ from thinwire.cli.output import open_browser, say
 
 
 def dashboard(runs: Path, port: int = 8765, host: str = "127.0.0.1", show: bool = False) -> None:
-    """Serve a page that follows runs as they go: curves, bytes, time, privacy, parties, log."""
+    """Serve a live page about runs: curves, bytes, time, privacy, parties and log."""
     try:
         import uvicorn
 
@@ -27,9 +27,9 @@ def dashboard(runs: Path, port: int = 8765, host: str = "127.0.0.1", show: bool 
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listening.getsockname()[1]}/"
-    typer.echo(f"{address} follows {runs}; Ctrl-C ends it", err=True)
+    typer.echo(f"{address} shows {runs}; press Ctrl-C to stop", err=True)
     if not is_loopback(host):
-        say("everybody who reaches this address can see the runs; there is no password")
+        say("anyone who can reach this address can see the runs; there is no password")
     if show:
         open_browser(address)
     app = dashboard_app(board, host, closing=lambda: server.should_exit)
@@ -52,6 +52,6 @@ def _listen(host: str, port: int) -> socket.socket:
         if found is not None:
             found.close()
         raise BadInput(
-            f"cannot listen at {host}:{port}: {error.strerror or error}; give another --port, or --port 0"
+            f"cannot listen on {host}:{port}: {error.strerror or error}; give another --port, or --port 0"
         ) from None
     return found

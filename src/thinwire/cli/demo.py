@@ -21,7 +21,7 @@ MBIT, LATENCY_MS = 10.0, 50.0  # of the link, one way: one on which the differen
 
 
 def demo(seed: int = 0, out: Path | None = None, as_json: bool = False) -> None:
-    """Train on handwritten digits that are split among four parties, and compare what methods send."""
+    """Train on handwritten digits split between four parties, and compare several methods."""
     from thinwire.report.folder import read_run, write_report
     from thinwire.storage import layout
 
@@ -139,10 +139,11 @@ def _print(results: list[dict[str, Any]], central: dict[str, Any], seconds: floa
     )
     print_plain(
         table,
-        "Digits of scikit-learn: a third are test rows, looked at once; a tenth of the others choose the model. A "
-        f"simulated link of {MBIT:g} Mbit/s with a round trip of {2 * LATENCY_MS:g} ms, computing time included. "
-        "Bytes are of whole messages, as sent, evaluations included. Raw rows: all pixels given away, gzipped, and "
-        "logistic regression on them; so small a table is cheaper to send than to train on together. "
-        f"It took {format_seconds(seconds)} here.",
+        "The data are scikit-learn's digits: a third are test rows, evaluated once; a tenth of the rest are "
+        f"validation rows, which choose the model. Time is on a simulated link of {MBIT:g} Mbit/s with a round trip "
+        f"of {2 * LATENCY_MS:g} ms, including computation. Bytes count every message as sent, including "
+        "evaluations. The raw-rows baseline sends all pixels, gzipped, and fits logistic regression on them: a "
+        f"table this small is cheaper to send than to train on together. The demo took {format_seconds(seconds)} on "
+        "this machine.",
         f"report: {report}",
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def diagnose(
     job: Path, seeds: str = "0", epochs: float | None = None, settings: list[str] = [], *, as_json: bool = False
 ) -> None:
-    """Say what the recipe costs against centralised training, and which of its axes costs it."""
+    """Measure what the recipe costs in accuracy compared with centralised training, and which part costs what."""
     from thinwire.job.job_loader import load_job
     from thinwire.lab.ablation import Diagnosis, plan_runs
 
@@ -71,7 +71,7 @@ def _format_name(name: str) -> str:
 
 
 def _print(found: Diagnosis) -> None:
-    over = "one seed" if found.seeds == 1 else f"means and deviations over {found.seeds} seeds"
+    over = "one seed" if found.seeds == 1 else f"means and standard deviations over {found.seeds} seeds"
     headings = (found.metric, "against your recipe", "sent")
     table = build_table(f"{found.metric} at the end; {over}", ["run"], headings)
     for line in found.lines:

@@ -32,9 +32,9 @@ def doctor(
     code: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Examine a party before a run: job, certificates, data, memory, disk, and the way to the label party.
+    """Check a party before a run: job, certificates, data, memory, disk, and the connection to the label party.
 
-    Exit code 0: no problem was found; 2: at least one was. Only sizes and digests are sent, never data, ids or keys.
+    Exit code 0: no problems found; 2: at least one problem. Only sizes and digests are sent, never data, ids or keys.
     """
     from thinwire.job.own_code import CodeSources
     from thinwire.training.preflight import DoctorRequest, run_checks

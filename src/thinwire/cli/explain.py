@@ -31,7 +31,7 @@ def complete_codes(incomplete: str) -> list[str]:
 
 
 def explain(code: str | None = None, as_json: bool = False) -> None:
-    """Explain an error by its code; without one, list them all."""
+    """Explain an error code; without one, list all codes."""
     every = read_explanations()
     if code is None:
         longest = max(map(len, every))

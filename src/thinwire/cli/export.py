@@ -8,7 +8,7 @@ from thinwire.cli.output import print_result
 
 
 def export(run: Path, to: str, out: Path, code: list[str] = [], as_json: bool = False) -> None:
-    """Write a run's bottom and top models as ExportedProgram, ONNX or TorchScript."""
+    """Export a run's bottom and top models as ExportedProgram, ONNX or TorchScript."""
     from thinwire.job.own_code import CodeSources
     from thinwire.predict.export import export_party_models, find_format, find_owner
     from thinwire.predict.run import load_run
@@ -19,6 +19,6 @@ def export(run: Path, to: str, out: Path, code: list[str] = [], as_json: bool = 
         files = load_run(run, code=allowed).export(to, out)
     else:
         files = export_party_models(run, to, out, allowed)
-    lines = [f"  {name}: {file}, the same numbers as the model" for name, file in files.items()]
+    lines = [f"  {name}: {file}, outputs verified against the model" for name, file in files.items()]
     facts = {"to": to, "files": {name: str(file) for name, file in files.items()}}
-    print_result(facts, as_json, [*lines, f"  what each takes and gives: {out / 'export.json'}"])
+    print_result(facts, as_json, [*lines, f"  inputs and outputs of each: {out / 'export.json'}"])

@@ -13,7 +13,7 @@ _MOST_ROWS = 10_000_000
 
 
 def forget(run: Path, ids: Path | None = None, rows: str = "", give_up: bool = False, as_json: bool = False) -> None:
-    """Remove what a run's folder keeps by row: checkpoints, surrogates, worksets, logged messages. Models stay."""
+    """Erase per-row data from a run folder: checkpoints, surrogates, worksets and logged messages. Models stay."""
     from thinwire.training.erase import erase_rows
 
     found = erase_rows(

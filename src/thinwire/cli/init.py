@@ -37,7 +37,7 @@ def init(
     force: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Write a commented job file after a look at the parties' files; asks for what was not given."""
+    """Inspect the parties' files and write a commented job file; ask for what is missing."""
     from thinwire.job.wizard import CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
     from thinwire.job.wizard.answers import choose_template
     from thinwire.job.wizard.job_writer import read_core, require_free
@@ -57,7 +57,7 @@ def init(
         template = template or choose_template(None, None if party else _ask_model())
         told = CoreAnswers.parse(template or _USUAL, parties, label)
         found = write_core(replace(told, address=address or _ask_address()), job, force)
-        lines = [f"{found.path} is written: the same file for {', '.join([*found.parties, found.label_party])}"]
+        lines = [f"wrote {found.path}: the same file for {', '.join([*found.parties, found.label_party])}"]
     else:
         label = label or _ask_label(parties, "Who holds the label, and in which column, as party:column")
         usual = _USUAL_OF_ARRAYS if any(one.lower().endswith(".npz") for one in parties) else _USUAL
@@ -69,7 +69,7 @@ def init(
 
 
 def _format_job(found: WrittenJob, ids_given: bool) -> list[str]:
-    lines = [f"{found.path} is written: {found.task}, {found.rows} rows that all parties hold"]
+    lines = [f"wrote {found.path}: {found.task}, {found.rows} rows that all parties share"]
     if found.ids is not None:
         how = "as given" if ids_given else "guessed by overlap"
         lines.append(f"  ids ({how}): {', '.join(f'{name} {column!r}' for name, column in found.ids.items())}")
@@ -78,9 +78,9 @@ def _format_job(found: WrittenJob, ids_given: bool) -> list[str]:
 
 def _format_part(found: WrittenPart, id_given: bool) -> list[str]:
     task = "" if found.task is None else f"{found.task}, "
-    lines = [f"{found.path} is written: the part of {found.party} beside {found.core}; {task}{found.rows} rows"]
+    lines = [f"wrote {found.path}: the part of {found.party} next to {found.core}; {task}{found.rows} rows"]
     if found.id is not None:
-        how = "as given" if id_given else "guessed by its name and its values; say otherwise by --id"
+        how = "as given" if id_given else "guessed from its name and values; override it with --id"
         lines.append(f"  ids ({how}): {found.id!r}")
     return [*lines, *(f"  {note}" for note in found.notes)]
 
@@ -101,14 +101,14 @@ def _ask_parties() -> list[str]:
     """One for each file that is here, if somebody says so."""
     found = [f"{Path(file).stem}={file}" for file in _find_files()]
     example = " ".join(f"--party {one}" for one in found or ["bank=bank.csv", "shop=shop.csv"])
-    missing = f"--party is missing: say who takes part, such as {example}"
+    missing = f"--party is missing; name the parties, such as {example}"
     return _ask("Parties and their files, as name=file", missing, " ".join(found) or None).split()
 
 
 def _ask_label(parties: list[str], question: str) -> str:
     name, has_file, _ = parties[-1].partition("=")
     example = f"{name}{':COLUMN' if has_file else ''}"
-    return _ask(question, f"--label is missing: say who holds the label, such as --label {example}")
+    return _ask(question, f"--label is missing; name the party that holds the label, such as --label {example}")
 
 
 def _ask_model() -> str:
@@ -116,7 +116,7 @@ def _ask_model() -> str:
 
 
 def _ask_address() -> str:
-    missing = "--address is missing: say where the label party can be reached, such as --address fl.example.org:7443"
+    missing = "--address is missing; give the address of the label party, such as --address fl.example.org:7443"
     return _ask("Where the label party can be reached, as host:port", missing)
 
 
@@ -126,8 +126,8 @@ def _ask_own(core: RosterFile) -> str:
     here = [f"{name}={file}" for name in names for file in _find_files() if Path(file).stem == name]
     proposed, which = here[0] if len(here) == 1 else None, ", ".join(names)
     example = proposed or f"{names[0]}=FILE"
-    missing = f"--party is missing: say which of {which} this is, and its file, as in --party {example}"
-    return _ask(f"Which of {which} this is, and its file, as name=file", missing, proposed)
+    missing = f"--party is missing; name which of {which} this is and its file, as in --party {example}"
+    return _ask(f"Which of {which} is this party, and its file, as name=file", missing, proposed)
 
 
 def _ask_own_label(core: RosterFile, party: str) -> str:

@@ -9,13 +9,13 @@ from thinwire.cli.output import print_result
 
 
 def key(file: Path, as_json: bool = False) -> None:
-    """Make a key to encrypt run folders with; name it in the job file as encryption.key."""
+    """Create a key that encrypts run folders; set encryption.key in the job file to it."""
     from thinwire.storage.encryption_key import new_key
 
     new_key(file)
     lines = [
-        f"{file}: a new key. Name it in your job file:",
+        f"created the key {file}. Add it to your job file:",
         f"  [encryption]\n  key = {json.dumps(str(file))}",
-        "Keep a copy apart from the runs: without it nobody can read them, not even you.",
+        "Keep a backup of the key separate from the runs: without it nobody can read them, not even you.",
     ]
     print_result({"key": str(file)}, as_json, lines)

@@ -26,12 +26,15 @@ def logs(
     settings: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Show what happened in a run, in words; never data, ids or keys."""
+    """Show the log of a run as text; it never holds data, ids or keys."""
     from thinwire.job.party_view import read_party_view
     from thinwire.training.party.party_log import PartyLog, SharedLog
 
     if follow and as_json:
-        raise BadInput("--follow and --json: one JSON object has an end; follow the file log.jsonl itself")
+        raise BadInput(
+            "--follow and --json: cannot be combined, because a JSON object must end; follow the file "
+            "log.jsonl instead"
+        )
     own = read_party_view(job, name, settings)
     mine = party is None or party == own.me
     log = PartyLog(out or Path("runs") / job.stem / own.me) if mine else SharedLog(own, str(party))

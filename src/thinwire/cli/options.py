@@ -121,7 +121,7 @@ def parse_init_from(run: Path | None, fresh: list[str], optimizers: bool) -> Ini
     """The earlier run that was named; None where there is none."""
     if run is None:
         if fresh or optimizers:
-            raise BadInput("--fresh and --with-optimizers go with --from RUN, the earlier run to begin from")
+            raise BadInput("--fresh and --with-optimizers need --from RUN, the earlier run to start from")
         return None
     from thinwire.job.init_from import InitFrom
 
@@ -138,13 +138,13 @@ def parse_trackers(names: str | None) -> list[RunWriter]:
 
 
 def read_ids(option: str, file: Path) -> list[str]:
-    """A text file, one id a line."""
+    """A text file, one id per line."""
     try:
         found = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{option} {file} cannot be read as text: {error}") from None
     if not found:
-        raise BadInput(f"{option} {file} is empty; write one id a line")
+        raise BadInput(f"{option} {file} is empty; write one id per line")
     return found
 
 
@@ -152,7 +152,7 @@ def parse_seeds(text: str) -> list[int]:
     try:
         return [int(seed) for seed in text.split(",")]
     except ValueError:
-        raise BadInput(f"--seeds: whole numbers with commas between, as in --seeds 0,1,2; got {text!r}") from None
+        raise BadInput(f"--seeds must be integers separated by commas, as in --seeds 0,1,2; got {text!r}") from None
 
 
 def parse_target(text: str | None) -> list[str]:

@@ -90,7 +90,7 @@ def open_browser(address: str) -> None:
     import webbrowser
 
     if not webbrowser.open(address):
-        say(f"no browser found; open {address} in yours")
+        say(f"no browser found; open {address} yourself")
 
 
 def print_listing(kind: str, things: Iterable[Callable[..., Any]], as_json: bool) -> None:
@@ -127,7 +127,7 @@ def format_preparation(prepared: dict[str, list[dict[str, Any]]], label: str | N
     for party, columns in prepared.items():
         kept = [column for column in columns if column["outputs"]]
         numbers = sum(column["outputs"] for column in columns)
-        lines.append(f"{party}: {len(kept)} of {len(columns)} columns become {numbers} numbers a row")
+        lines.append(f"{party}: {len(kept)} of {len(columns)} columns become {numbers} features")
         longest = min(30, max(len(column["column"]) for column in columns))
         lines += [f"  {column['column']:{longest}}  {column['type']:8}  {column['says']}" for column in columns]
     return lines if label is None else [*lines, label]
@@ -141,13 +141,13 @@ def format_privacy(privacy: list[dict[str, Any]]) -> list[str]:
         if figures["label_party"]["releases_epsilon"] == "infinity":
             continue
         said = [
-            f"{format_epsilon(row['releases_epsilon'])} of the releases, "
-            f"{format_epsilon(row['end_to_end_epsilon'])} end to end against {who}"
+            f"{format_epsilon(row['releases_epsilon'])} for the releases, "
+            f"{format_epsilon(row['end_to_end_epsilon'])} end to end, against {who}"
             for who, row in (("the label party", figures["label_party"]), ("all others", figures["all_others"]))
         ]
         lines.append(f"{ledger['party']}: epsilon {'; '.join(said)} (delta {ledger['delta']:g})")
     if privacy and not lines:
-        return ["privacy: embeddings leave without noise, nothing is proven (epsilon is infinite)"]
+        return ["privacy: embeddings are sent without noise, so there is no guarantee (epsilon is infinite)"]
     return lines
 
 
@@ -186,10 +186,8 @@ def require_approval(text: str, me: str, yes: bool, consent: Consent | None = No
         return
     if not sys.stdin.isatty():
         section = (
-            ""
-            if consent is None
-            else f', or write approved = "{consent.digest[:16]}" into its section of the job file'
+            "" if consent is None else f', or set approved = "{consent.digest[:16]}" in its section of the job file'
         )
-        raise BadInput(f"nobody has approved this for {me!r}: give --yes{section}")
+        raise BadInput(f"nobody has approved this for {me!r}; use --yes{section}")
     if not typer.confirm("Take part?", err=True):
         raise BadInput("not approved; nothing was read or sent")

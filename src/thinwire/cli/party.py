@@ -50,7 +50,7 @@ def party(
     code: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Run one party of a job; the same command again goes on where it stopped."""
+    """Run one party of a job; run the same command again to resume."""
     from thinwire.integrations.trackers import PartyWriters
     from thinwire.job.own_code import CodeSources
     from thinwire.job.party_view import read_party_view
@@ -87,7 +87,7 @@ def party(
                 served.close()
     print_result(outcome.summary, as_json, _format_summary(outcome.summary))
     if outcome.interrupted:
-        raise stop_with("stopped; start the same command again to go on")
+        raise stop_with("stopped; run the same command again to resume")
     apply_retention(folder)
 
 
@@ -186,8 +186,8 @@ def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
     for line in format_baselines(summary):
         yield f"  {line}"
     yield (
-        f"  {format_bytes(summary['sent_bytes'])} sent, {format_bytes(summary['received_bytes'])} received"
-        f" ({format_bytes(summary['retransmitted_bytes'])} sent again)"
+        f"  {format_bytes(summary['sent_bytes'])} sent, {format_bytes(summary['received_bytes'])} received "
+        f"({format_bytes(summary['retransmitted_bytes'])} resent)"
     )
     for line in format_privacy(summary.get("privacy", [])):
         yield f"  {line}"

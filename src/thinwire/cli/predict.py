@@ -41,13 +41,13 @@ def predict(
     code: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Score rows together with a run's models; over the network no party shows its features."""
+    """Score rows with the models of a run; over the network, no party reveals its features."""
     which, choice = parse_table(table, features), RowChoice(rows, only, shard)
     choice.parse_shard()  # what is wrong with it is said before anything is read
     began = monotonic()
     if name is None:
         if settings:
-            raise BadInput("--set is for --name: a run in one process is asked as it was trained")
+            raise BadInput("--set needs --name: a run in one process is scored with the settings it was trained with")
         files_here = _parse_files("--features", features), _parse_files("--ids", ids)
         place = _require_out(out, resume)
         found = _score_here(_load_whole(source, code), place, choice, which, *files_here, resume)
@@ -89,7 +89,7 @@ def _load_whole(source: Path, code: Sequence[str]) -> TrainedRun:
     from thinwire.predict.run import load_run
 
     if source.is_file():
-        raise BadInput(f"{source} is a file; give a run's folder, or --name PARTY with a job file")
+        raise BadInput(f"{source} is a file; give a run folder, or --name PARTY with a job file")
     return load_run(source, code=CodeSources.parse(code))
 
 
@@ -134,7 +134,7 @@ def _require_out(out: Path | None, resume: bool) -> Path:
     from thinwire.predict.score_file import check_output_path
 
     if out is None:
-        raise BadInput("--out is missing: where the scores go, such as --out scores.csv")
+        raise BadInput("--out is missing; name the file for the scores, such as --out scores.csv")
     check_output_path(out, resume)
     return out
 
@@ -170,7 +170,7 @@ class RowChoice:
         from thinwire.predict.rows import parse_row_numbers
 
         if self.numbers is not None and self.only is not None:
-            raise BadInput("--rows and --only both say which rows; give one of them")
+            raise BadInput("--rows and --only both select rows; use only one of them")
         if self.numbers is not None:
             return parse_row_numbers(self.numbers, count)
         if self.only is None:
@@ -250,7 +250,7 @@ def parse_table(table: str | None, features: Sequence[str]) -> Any:
     if table is not None and table not in tuple(RowSet):
         raise BadInput(f"--table must be test, training or all, got {table!r}")
     if features and table is not None:
-        raise BadInput("--features are other rows than the job's: leave --table out")
+        raise BadInput("--features gives new rows, so --table does not apply; remove it")
     return None if table is None else RowSet(table)
 
 
@@ -259,8 +259,8 @@ def parse_own_file(option: str, given: Sequence[str], name: str) -> Path | None:
     if not given:
         return None
     if len(given) > 1:
-        raise BadInput(f"{option}: with --name a party names its own file only")
+        raise BadInput(f"{option}: with --name, give only the file of this party")
     party, equals, file = given[0].partition("=")
     if equals and party != name:
-        raise BadInput(f"{option}: this is {name!r}; the file of {party!r} is named at {party!r}")
+        raise BadInput(f"{option}: this is {name!r}; only {party!r} can give the file of {party!r}")
     return Path(file if equals else party)

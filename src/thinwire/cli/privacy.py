@@ -34,10 +34,10 @@ def privacy(
     observer: str = "label_party",
     as_json: bool = False,
 ) -> None:
-    """Say what a job will have spent at its end, what pbm protects with given figures, or the noise for an epsilon.
+    """Compute the epsilon that a job or given pbm parameters will spend, or the noise for a given epsilon.
 
-    Without a frozen or privately trained bottom model nothing is proven for a run as a whole, and that epsilon is
-    infinite.
+    Without a frozen or privately trained bottom model there is no guarantee for the run as a whole, and its
+    epsilon is infinite.
     """
     figures = {"--width": width, "--parties": parties, "--epochs": epochs, "--trials": trials, "--beta": beta}
     more = {"--epsilon": epsilon, "--noise-multiplier": noise_multiplier, "--frozen": frozen or None}
@@ -46,7 +46,7 @@ def privacy(
         _forecast(job, settings, code, delta, as_json)
         return
     if width is None or parties is None or epochs is None:
-        raise BadInput("give a job file, or the figures --width, --parties and --epochs")
+        raise BadInput("give a job file, or --width, --parties and --epochs")
     from thinwire.engine.privacy import accounting
     from thinwire.engine.privacy.accounting.figures import cost_report, plan_report
 
@@ -64,7 +64,7 @@ def privacy(
             _print_plans,
         )
     else:
-        raise BadInput("give --trials and --beta to see what they protect, or --epsilon alone to have them found")
+        raise BadInput("give --trials and --beta to compute their epsilon, or --epsilon alone to find them")
     print_result(facts, as_json, lambda: show(facts))
 
 
@@ -72,7 +72,7 @@ def _require_absent(figures: Mapping[str, object]) -> None:
     given = [flag for flag, value in figures.items() if value is not None]
     if given:
         raise BadInput(
-            f"{', '.join(given)}: the job file says that itself; change it with --set, or leave out the file"
+            f"{', '.join(given)}: the job file already sets this; change it with --set, or leave out the file"
         )
 
 
@@ -87,7 +87,7 @@ def _forecast(job: Path, settings: list[str], code: list[str], delta: float, as_
 def _print_forecast(facts: dict[str, Any]) -> None:
     """At the end of the run; where nothing is proven, why."""
     if all(row["releases_epsilon"] == "infinity" for row in facts["observers"]):
-        typer.echo(f"{facts['method']}: nothing is proven, epsilon is infinite for every observer")
+        typer.echo(f"{facts['method']}: no guarantee; epsilon is infinite for every observer")
         _print_words(facts)
         return
     _print_costs(facts)
@@ -102,7 +102,10 @@ def _build_bottom(frozen: bool, noise_multiplier: float | None) -> BottomModel:
     from thinwire.engine.privacy.accounting import Frozen, PrivatelyTrained, TrainedOnRawRows
 
     if frozen and noise_multiplier is not None:
-        raise BadInput("--frozen says that the bottom model does not learn, --noise-multiplier how: give one of them")
+        raise BadInput(
+            "--frozen assumes a bottom model that is not trained and --noise-multiplier one that is; use only "
+            "one of them"
+        )
     if noise_multiplier is not None:
         return PrivatelyTrained(noise_multiplier)
     return Frozen() if frozen else TrainedOnRawRows()
@@ -133,7 +136,10 @@ def _print_plans(facts: dict[str, Any]) -> None:
         table.add_row(name.replace("_", " "), *numbers, epsilons)
     print_plain(table)
     if unproven:
-        typer.echo("Of the releases alone; end to end it is infinite without --frozen or --noise-multiplier.")
+        typer.echo(
+            "This epsilon covers the releases only; without --frozen or --noise-multiplier, epsilon end to "
+            "end is infinite."
+        )
     typer.echo(facts["usefulness"]["says"])
     for line in facts["usefulness"]["helps"]:
         typer.echo(f"  {line}")

@@ -10,7 +10,7 @@ from thinwire.cli.output import open_browser, print_result
 
 
 def report(runs: list[Path], out: Path | None = None, show: bool = False, as_json: bool = False) -> None:
-    """Write one HTML report about runs: baselines, curves, model quality, bytes, time, privacy, how to reproduce."""
+    """Write an HTML report about runs: baselines, curves, model quality, bytes, time, privacy, reproduction."""
     from thinwire.report.folder import read_run, runs_in, write_report
     from thinwire.storage import layout
     from thinwire.storage.encryption_key import open_folder
@@ -18,7 +18,7 @@ def report(runs: list[Path], out: Path | None = None, show: bool = False, as_jso
     folders = list(dict.fromkeys(folder for given in runs for folder in runs_in(given)))
     closed = [folder for folder in folders if open_folder(folder).is_encrypted]
     if closed and out is None:
-        raise BadInput(f"{closed[0]} is encrypted, and a report of it is not; say where it may lie: --out FILE")
+        raise BadInput(f"{closed[0]} is encrypted, but a report is not; name the file to write it to: --out FILE")
     records = [read_run(folder) for folder in folders]
     path = write_report(records, out or (folders[0] if len(records) == 1 else Path()) / layout.REPORT)
     size, count = path.stat().st_size, f"{len(records)} run{'s' if len(records) > 1 else ''}"

@@ -33,12 +33,12 @@ def reproduce(
     real_link: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Run a paper's experiment and check its claims; without a name, list them. Run again, it goes on from there."""
+    """Run a paper's experiment and check its claims; without a name, list all. Run the command again to resume."""
     from thinwire.lab.papers.experiment import match_experiments
     from thinwire.lab.papers.runs import ExperimentPlan
 
     if every and (name is not None or real_link is not None):
-        raise BadInput("--all runs every experiment, simulated; leave out the name and --real-link")
+        raise BadInput("--all runs every experiment in the simulator; leave out the name and --real-link")
     if name is None and not every:
         _list_experiments(as_json, data)
         return
@@ -90,7 +90,7 @@ def _reproduce_all(plan: ExperimentPlan, jobs: int, console: Console, as_json: b
     print_result(summary, as_json, lambda: _print_overview(summary, plan.out))
     failed = [entry.name for entry in entries if entry.error is not None]
     if failed:
-        raise BadInput(f"{', '.join(failed)} failed; {plan.out}/index.html says why, the same command tries again")
+        raise BadInput(f"{', '.join(failed)} failed; {plan.out}/index.html shows why, and the same command retries")
 
 
 def _print_overview(summary: dict[str, Any], out: Path) -> None:
@@ -124,7 +124,7 @@ def _run(plan: ExperimentPlan, jobs: int, console: Console) -> list[ExperimentRu
                 console.print(said, highlight=False, soft_wrap=True)
         except KeyboardInterrupt:
             line.close()
-            raise stop_with("stopped; the same command goes on from here") from None
+            raise stop_with("stopped; run the same command again to resume") from None
     return found
 
 
@@ -134,7 +134,7 @@ def _run_really(plan: ExperimentPlan, tools: Path, outcomes: list[ExperimentRun]
     found = []
     for run in run_on_real_link(plan, tools, outcomes):
         found.append(run)
-        same = "the same scores" if run.same_scores else "OTHER SCORES than simulated"
+        same = "the same scores" if run.same_scores else "scores DIFFER from the simulation"
         line = f"{run.curve}, seed {run.seed}, real processes: {run.history[-1].seconds:.1f} s, {same}"
         console.print(line, highlight=False, soft_wrap=True)
     return found

@@ -11,7 +11,7 @@ from thinwire.base.errors import BadInput
 
 
 def schema(out: Path | None = None) -> None:
-    """Print the JSON schema of job files, for an editor that completes and checks them."""
+    """Print the JSON schema of job files, for completion and validation in editors."""
     from thinwire.job.schema import job_schema
 
     text = json.dumps(job_schema(), indent=2, sort_keys=True)

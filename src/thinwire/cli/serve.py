@@ -22,7 +22,7 @@ def serve(
     yes: bool = False,
     code: list[str] = [],
 ) -> None:
-    """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
+    """Serve scores online; if the path of the run later points to a new run, it is loaded without downtime."""
     from thinwire.net.links.endpoint import Endpoint
     from thinwire.predict.online.server import FeatureServer, LabelServer
     from thinwire.predict.party_models import find_run
@@ -38,7 +38,7 @@ def serve(
         except ValueError as error:
             raise BadInput(f"--http {error}") from None
         if not own.is_label_party:
-            raise BadInput(f"--http is for the label party, {own.label_party!r}")
+            raise BadInput(f"only the label party, {own.label_party!r}, takes --http")
     half = open_half(found, files, yes)
     server = LabelServer(half, say, served) if own.is_label_party else FeatureServer(half, say)
     stop_on_signals(server.stop)  # once what is under way is answered

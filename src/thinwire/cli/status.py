@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def status(job: Path, name: str, settings: list[str] = [], *, out: Path | None = None, as_json: bool = False) -> None:
-    """Ask the label party how the run stands; any party of the job may.
+    """Ask the label party for the status of a run; any party may do this.
 
-    Where nobody answers, this party's own folder does: what it knows of a run that has ended or was stopped.
+    If nobody answers, show what this party's own folder records about a finished or stopped run.
     """
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import HandshakeFailed, Unreached
@@ -65,17 +65,17 @@ def _format_ended(facts: dict[str, Any], folder: Path) -> Iterator[str]:
     if facts["last_event"] is not None:
         yield f"  evaluated after round {facts['last_event']['round']}: {format_metrics(facts['last_event'])}"
     if facts["go_on"] is not None:
-        yield f"its process ended before the run did; to go on: {facts['go_on']}"
+        yield f"its process exited before the run finished; to resume: {facts['go_on']}"
 
 
 def _format_stopped(facts: dict[str, Any], me: str) -> list[str]:
     """The label party does not answer, and this party's own folder knows why."""
     stopped = facts["stopped"]
-    found = [f"{facts['label_party']}: does not answer at {facts['address']}; the run is stopped, nothing is lost"]
+    found = [f"{facts['label_party']}: does not answer at {facts['address']}; the run is stopped and can be resumed"]
     found += [f"  {name}  stopped in round {round}" for name, round in stopped.items()]
     if me in stopped:
-        return [*found, f"to go on, at each party that was stopped the same command again; here: {facts['go_on']}"]
-    return [*found, f"it goes on once {', '.join(stopped)} has been started again; {me} need do nothing"]
+        return [*found, f"to resume, run the same command again at each stopped party; here: {facts['go_on']}"]
+    return [*found, f"it resumes once {', '.join(stopped)} is restarted; {me} need not do anything"]
 
 
 def _build_command(job: Path, me: str, settings: Sequence[str], out: Path | None) -> str:
@@ -89,7 +89,7 @@ def format_status(standing: RunStatus) -> Iterator[str]:
     from thinwire.base.format import printable
 
     if standing.state == "doctor":
-        yield f"{printable(standing.label_party)}: its doctor answers, not the run"
+        yield f"{printable(standing.label_party)}: `thinwire doctor` answers there, not the run"
         return
     head = f"{printable(standing.label_party)}: {printable(standing.method)}, {printable(standing.state)}"
     head += f", round {standing.round} of {standing.rounds}"
@@ -115,7 +115,7 @@ def _format_presence(party: PartyStatus) -> str:
         said = "connected"
     elif party.stopped:
         away = format_seconds(party.away_seconds)
-        said = f"stopped by its own people {away} ago; the run goes on once it has been started again"
+        said = f"stopped by its operator {away} ago; the run resumes once it is restarted"
     else:
-        said = f"away for {format_seconds(party.away_seconds)}" if party.starts else "not here yet"
+        said = f"disconnected for {format_seconds(party.away_seconds)}" if party.starts else "not connected yet"
     return f"{said}, started {party.starts} times" if party.starts > 1 else said

@@ -29,7 +29,7 @@ def sweep(
     settings: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Train a job with every combination of settings and seeds; the same command again goes on where it stopped."""
+    """Train a job with every combination of settings and seeds; run the same command again to resume."""
     from thinwire.job.job_file import read_job_file
     from thinwire.job.job_loader import load_job, resolve_job
     from thinwire.job.messages import within
@@ -40,7 +40,7 @@ def sweep(
     values = dict(read_axis(axis) for axis in axes)
     if len(values) < len(axes):
         raise BadInput(
-            "--grid: a key is there twice; give all of its values at once, as in --grid recipe.reuse=2,4,6"
+            "--grid: a key appears twice; list all of its values in one --grid, as in --grid recipe.reuse=2,4,6"
         )
     grid = Grid(job, values, [] if seeds is None else parse_seeds(seeds), settings)
     trials = grid.trials()
@@ -58,7 +58,7 @@ def sweep(
     try:
         found = _run(grid, folder, workers, executor, prune)
     except KeyboardInterrupt:
-        raise stop_with("stopped; the same command goes on, and keeps what is finished") from None
+        raise stop_with("stopped; run the same command again to resume, finished runs are kept") from None
     metric = next(iter(file.job.metrics), "loss")
     target = None if file.job.target is None else file.job.target.model_dump()
     kept = keep_sweep(folder, job, found.points(), metric, target)
@@ -89,7 +89,7 @@ def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, An
     from thinwire.lab.sweep.page import TABLE, describe_ranking, format_setting
 
     keys = [key.replace(".", ".\n") for key in kept["points"][0]["settings"]]
-    title = f"{describe_ranking(metric, target)}; means and deviations over seeds"
+    title = f"{describe_ranking(metric, target)}; means and standard deviations over seeds"
     table = build_table(title, keys, list_headings(metric, target is not None))
     for point in kept["points"]:
         rounds, *others = format_point(point, target is not None)

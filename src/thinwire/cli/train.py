@@ -52,14 +52,14 @@ def train(
     code: list[str] = [],
     as_json: bool = False,
 ) -> None:
-    """Train a job in this process."""
+    """Train a job in this process, with all parties simulated."""
     from thinwire.job.job_loader import JobSource
     from thinwire.job.job_snapshot import require_same_job, save_job
     from thinwire.job.own_code import CodeSources
     from thinwire.training.dry_run import describe_preparation
 
     if resume and out is None:
-        raise BadInput("--resume needs --out DIR: the folder of the run to go on with")
+        raise BadInput("--resume needs --out DIR, the folder of the run to resume")
     followers = parse_trackers(log_to)
     overrides = [*settings]
     overrides += [] if seed is None else [f"job.seed={seed}"]
@@ -86,11 +86,11 @@ def train(
     try:
         result = run_job(loaded, folder, resume, followers)
     except KeyboardInterrupt:
-        raise stop_with(f"stopped; go on from the last evaluation with\n  {shlex.join(again)}") from None
+        raise stop_with(f"stopped; resume from the last evaluation with\n  {shlex.join(again)}") from None
     summary = result.summary()
     print_result(summary, as_json, _format_summary(summary))
     if result.interrupted:
-        raise stop_with(f"stopped; go on with\n  {shlex.join(again)}")
+        raise stop_with(f"stopped; resume with\n  {shlex.join(again)}")
     apply_retention(folder)
 
 
@@ -101,7 +101,7 @@ def run_job(job: Job, out: Path | None = None, resume: bool = False, followers: 
     planned, rounds = job.divide_rows().rounds, job.limit_rounds(job.check()).rounds
     with RunProgress(job.recipe.name, rounds) as progress:
         if rounds < planned:
-            progress.note(f"the privacy budget allows {rounds} of {planned} rounds: the run ends there")
+            progress.note(f"the privacy budget allows {rounds} of {planned} rounds, so the run ends there")
         try:
             return train_job(job, callbacks=[progress, *followers], out=out, resume=resume, on_round=progress.move)
         except BadInput as error:
@@ -122,10 +122,10 @@ def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
     yield f"{summary['method']}: {summary['rounds']} rounds, {summary['epochs']:g} epochs"
     yield f"  {format_metrics(summary)}"
     if summary["validation"]:
-        yield f"  test rows, once: {format_quality(summary['test']) or 'none'}"
+        yield f"  test rows, evaluated once: {format_quality(summary['test']) or 'none'}"
         yield f"  delivered: the model after round {summary['delivered']['round']}, the best on validation rows"
     yield (
-        f"  {format_bytes(traffic['all'])} in all: training {format_bytes(traffic['up'])} up and "
+        f"  {format_bytes(traffic['all'])} in total: training {format_bytes(traffic['up'])} up and "
         f"{format_bytes(traffic['down'])} down in {summary['messages']} messages, evaluation "
         f"{format_bytes(traffic['evaluation'])}"
     )

@@ -26,12 +26,14 @@ def _require_networks(asked: TuningRequest) -> None:
     file = read_job_file(asked.job, asked.settings)
     if any(section.has_encoder for section in (*file.party, file.label_party)):
         raise BadInput(
-            f"{asked.job}: tune searches recipes of networks that learn; search bins or bits_per_row by `sweep`"
+            f"{asked.job}: tune searches recipes for networks that train; use `thinwire sweep` for bins or "
+            "bits_per_row"
         )
     if file.has_trees:
         raise BadInput(
-            f"{asked.job}: tune searches recipes of networks, and boosted trees have one, boosting; search leaves, "
-            "shrinkage and down_step with `thinwire sweep`, or have `thinwire init --model mlp` write a network's job"
+            f"{asked.job}: tune searches recipes for networks, and boosted trees have only one recipe, boosting; "
+            "search leaves, shrinkage and down_step with `thinwire sweep`, or write a job for a network with "
+            "`thinwire init --model mlp`"
         )
 
 
@@ -67,30 +69,32 @@ def tune(
     try:
         tuned = _run(asked)
     except KeyboardInterrupt:
-        raise stop_with("stopped before svfl's own probes were done; there is nothing to propose yet") from None
+        raise stop_with(
+            "stopped before the probes of svfl, the baseline, were done; there is nothing to propose yet"
+        ) from None
     written = None if tuned.proposal is None or tuned.refutation is not None else out
     if written is not None:
         written.write_text(_build_job_text(asked, tuned), encoding="utf-8")
     facts = {**tuned.to_dict(), "out": None if written is None else str(written)}
     print_result(facts, as_json, lambda: _print(asked, tuned, out))
     if tuned.interrupted:
-        raise stop_with("stopped; this is the best so far, and it was not verified")
+        raise stop_with("stopped; this is the best recipe so far, not verified")
     if tuned.proposal is None:
         aim = f"{tuned.aim.metric} {tuned.aim.value:g}"
         say(
-            f"nothing reached {aim} in {tuned.rounds} rounds; give more --rounds (and --set job.epochs=N), "
-            "or a --target nearer by"
+            f"no recipe reached {aim} in {tuned.rounds} rounds; use more --rounds (and --set job.epochs=N), or an "
+            "easier --target"
         )
         raise typer.Exit(1)
     if tuned.refutation is not None:
-        nothing = "nothing is proposed" if out is None else f"{out} is not written"
-        say(f"the run that verifies the proposal refutes it: {tuned.refutation}; {nothing}; give more --rounds")
+        nothing = "no recipe is proposed" if out is None else f"{out} is not written"
+        say(f"the verification run does not confirm the proposal: {tuned.refutation}; {nothing}; use more --rounds")
         raise typer.Exit(1)
 
 
 def _require_new(out: Path) -> None:
     if out.exists():
-        raise BadInput(f"--out {out}: there is a file of that name; give another")
+        raise BadInput(f"--out {out}: the file already exists; choose another name")
     if not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}")
 
@@ -144,12 +148,12 @@ def _print(asked: TuningRequest, tuned: TuningResult, out: Path | None) -> None:
     from thinwire.lab.tune.tuner import build_proposal, list_overrides
 
     print_plain(
-        f"link: {format_link(tuned.link)}; target: {_format_aim(tuned)}; probes of {tuned.rounds} rounds at most",
-        f"measured here, a step: {_format_times(tuned.step_ms)}",
-        f"measured here, a round beyond its step: {_format_times(tuned.handling_ms)}",
+        f"link: {format_link(tuned.link)}; target: {_format_aim(tuned)}; probes of at most {tuned.rounds} rounds",
+        f"measured on this machine, time per step: {_format_times(tuned.step_ms)}",
+        f"measured on this machine, overhead per round: {_format_times(tuned.handling_ms)}",
         _build_candidates(tuned),
-        "Rounds and bytes were counted in probes of this job; seconds are predicted, by the link's clock, from those "
-        "bytes and the measured computing. What is extrapolated was stretched by svfl's own pace to the target.",
+        "Rounds and bytes were counted in probes of this job. Seconds are predicted by the link clock from these "
+        "bytes and the measured compute time. Extrapolated figures assume the convergence rate of svfl.",
     )
     if tuned.proposal is None:
         return
@@ -173,9 +177,9 @@ def _format_times(ms: Mapping[str, float]) -> str:
 def _build_candidates(tuned: TuningResult) -> Table:
     from thinwire.lab.tune.search import format_recipe
 
-    title = "to the target: svfl, the finalists, and the best of other methods"
+    title = "cost to the target: svfl, the finalists, and the best of the other methods"
     table = build_table(title, ["recipe"], ("rounds", "up", "down", "seconds"), wrapped=["recipe"])
-    table.add_column("how it is known")
+    table.add_column("source")
     for one in tuned.list_best():
         said, known = one.prediction, "; ".join(_format_evidence(probe) for probe in one.probes)
         figures = ("-",) * 4
@@ -191,10 +195,10 @@ def _format_evidence(probe: ProbeResult) -> str:
     if probe.error is not None:
         return f"seed {probe.seed} failed: {probe.error}"
     if probe.prediction is None:
-        return f"seed {probe.seed} not in {made} rounds"
+        return f"seed {probe.seed}: not reached in {made} rounds"
     if probe.prediction.extrapolated:
-        return f"seed {probe.seed} in {probe.prediction.rounds} rounds, extrapolated from {made}"
-    return f"seed {probe.seed} in {made} rounds"
+        return f"seed {probe.seed}: {probe.prediction.rounds} rounds, extrapolated from {made}"
+    return f"seed {probe.seed}: {made} rounds"
 
 
 def _format_verdict(tuned: TuningResult) -> str:
@@ -205,7 +209,7 @@ def _format_verdict(tuned: TuningResult) -> str:
     if best is None or said is None:
         return ""
     if not tuned.beats_svfl:
-        return "No recipe that was tried is faster than svfl on this link: keep svfl."
+        return "None of the recipes tried is faster than svfl on this link: use svfl."
     name = format_recipe(best.recipe)
     if base is None:
         return f"Proposed: {name}. svfl did not reach the target in {tuned.rounds} rounds with both seeds."
@@ -218,7 +222,7 @@ def _print_verification(tuned: TuningResult) -> None:
     said = None if tuned.proposal is None else tuned.proposal.prediction
     if run is None or said is None:
         return
-    title = f"one run of it with seed {run.seed}, its computing charged as it really took"
+    title = f"one verification run with seed {run.seed}, with its measured compute time"
     if run.prediction is None:
         print_plain(f"{title}: {_format_evidence(run)}; {_format_cost(said)} were predicted")
         return

@@ -49,7 +49,7 @@ class Recipe:
 
     @property
     def repeatable(self) -> bool:
-        """Does the same job give the same model to the bit?"""
+        """Does the same job give the same model bit for bit?"""
         filling = isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING
         return not filling and self.on_outage == "wait"
 
@@ -76,7 +76,7 @@ class Recipe:
         self._check_scoring()
         if self.labels is Labels.SHARED and not isinstance(self.defence, NoDefence):
             raise IncompatibleRecipe(
-                f"{type(self.defence).__name__} hides labels, and shared labels are sent to every party; use "
+                f"{type(self.defence).__name__} hides labels, but shared labels are sent to every party; use "
                 "labels='private', or no defence"
             )
         self._check_own_noise()
@@ -84,7 +84,8 @@ class Recipe:
             self._check_secure_sum(self.aggregation, parties, fusion)
         elif self.uplink.compressor.promise is Promise.UNBIASED:
             raise IncompatibleRecipe(
-                f"{self.uplink.compressor} protects only inside a sum, with noise from a party's own secret; use pbm"
+                f"{self.uplink.compressor} protects only inside a secure sum, with noise from a party's "
+                "own secret; use pbm"
             )
 
     def _check_schedule(self, batches: str) -> None:
@@ -96,13 +97,13 @@ class Recipe:
         shared = self.labels is Labels.SHARED
         if shared and not isinstance(self.schedule, LocalSteps):
             raise IncompatibleRecipe(
-                "cached steps replay derivatives, and with shared labels none travel; use labels='private', "
-                "or local_steps"
+                "cached steps reuse derivatives, and with shared labels none are sent; use labels='private', or "
+                "local_steps"
             )
         if not shared and isinstance(self.schedule, LocalSteps):
             raise IncompatibleRecipe(
-                "with private labels a feature party cannot compute its own derivative, so local steps on a "
-                "batch need cached ones: use fedbcd, celu or thin, or labels='shared'"
+                "with private labels a feature party cannot compute its own gradient, so local steps on a batch "
+                "need cached ones: use fedbcd, celu or thin, or labels='shared'"
             )
 
     def _check_outage(self) -> None:
@@ -112,13 +113,13 @@ class Recipe:
             return
         if isinstance(self.aggregation, SecureSum):
             raise IncompatibleRecipe(
-                "on_outage='continue' would go on without a party, and a secure sum needs all of them; "
-                "use on_outage='wait'"
+                "on_outage='continue' would continue without a party, but a secure sum needs all of them; use "
+                "on_outage='wait'"
             )
         if not isinstance(self.schedule, CachedSteps) or self.schedule.reuse == 1:
             raise IncompatibleRecipe(
-                "on_outage='continue' learns from cached exchanges while a party is away; use celu, or thin with a "
-                "higher reuse, or on_outage='wait'"
+                "on_outage='continue' trains on cached exchanges while a party is disconnected; use celu, or thin "
+                "with a higher reuse, or on_outage='wait'"
             )
 
     def _check_feedback(self) -> None:
@@ -171,8 +172,8 @@ class Recipe:
         by_row = isinstance(self.scoring, (Cast, RowScale, StdGrid))
         if not by_row or (isinstance(self.scoring, RowScale | StdGrid) and not self.scoring.is_fixed):
             raise IncompatibleRecipe(
-                f"scoring={self.scoring}: a row must have one score, whichever rows it travels with; use Cast, or "
-                "RowScale with one number of bits, or StdGrid with a fixed scale, not stochastic"
+                f"scoring={self.scoring}: the score of a row must not depend on the other rows in its message; use "
+                "Cast, or RowScale with one number of bits, or StdGrid with a fixed scale, not stochastic"
             )
 
     def _check_own_noise(self) -> None:
@@ -202,12 +203,12 @@ class Recipe:
             )
         if isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING:
             raise IncompatibleRecipe(
-                "filling overlap would let the noise depend on timing; use overlap=True or 'ahead'"
+                "overlap='filling' would make the noise depend on timing; use overlap=True or 'ahead'"
             )
         if parties < secure.min_parties:
             raise IncompatibleRecipe(
                 f"secure sum needs {secure.min_parties} feature parties, there are {parties}: with fewer, one "
-                "party's values follow from the sum. Add parties, or use a recipe without secure sum"
+                "party's values could be computed from the sum. Add parties, or use a recipe without a secure sum"
             )
 
     def describe(self) -> dict[str, Any]:

@@ -188,7 +188,10 @@ def _build_regression(like: Linear | None, data: EstimatorData) -> dict[str, nn.
 def check_convergence(top: nn.Module) -> None:
     """Where the exchanges ended before the optimum."""
     if isinstance(top, RegressionTop) and not Facts(*top.facts.tolist()).settled:
-        says = "coefficients still changed in the last exchange; give more epochs, or none: then it ends by itself"
+        says = (
+            "coefficients were still changing in the last exchange; use more epochs, or none: training then "
+            "stops when it has converged"
+        )
         warnings.warn(says, ConvergenceWarning, stacklevel=4)
 
 

@@ -43,12 +43,14 @@ def select_rows(table: Table, rows: NDArray[np.int64]) -> Table:
 def check_party_names(parties: Any, label_party: PartyName) -> None:
     """The label party is one of the parties, or one more; a name that is almost one of theirs is a slip."""
     if not isinstance(parties, Mapping) or not parties:
-        raise BadInput('parties must say whose columns are whose, as {"bank": ["age", "income"], "shop": ["visits"]}')
+        raise BadInput(
+            'parties must map each party to its columns, as {"bank": ["age", "income"], "shop": ["visits"]}'
+        )
     near = [name for name in parties if _is_misspelt(str(label_party), str(name))]
     if label_party not in parties and near:
         raise BadInput(
             f"label_party {label_party!r} is not one of the parties {quote_names(list(parties))}; did you mean "
-            f"{near[0]!r}? For one more party without columns, choose a name that is less alike"
+            f"{near[0]!r}? To add a party without columns, choose a more distinct name"
         )
 
 
@@ -92,7 +94,7 @@ def check_table(X: Any) -> Any:
     try:
         array = np.asarray(X)
     except ValueError as error:
-        raise BadTable(f"X is no table: {error}") from None
+        raise BadTable(f"X is not a table: {error}") from None
     if array.ndim != 2:
         raise BadTable(
             f"X has shape {array.shape}, expected [rows, columns]. Reshape your data: X.reshape(-1, 1) for one "
@@ -114,7 +116,9 @@ def split(parties: Mapping[PartyName, Any], X: Any) -> dict[PartyName, Table]:
     if isinstance(X, Mapping):
         _check_tables_of(parties, X)
     elif any(columns is None for columns in parties.values()):
-        raise BadInput("columns of None are for X by party; where X is one table, say each party's columns")
+        raise BadInput(
+            "columns may be None only if X is given per party; if X is one table, list each party's columns"
+        )
     tables = {
         name: _read_table(name, check_table(X[name]) if isinstance(X, Mapping) else X, columns)
         for name, columns in parties.items()
@@ -163,7 +167,9 @@ def _read_frame(party: PartyName, X: Any, columns: Sequence[str | int] | slice |
     missing = [column for column in wanted if column not in there]
     if missing:
         near = did_you_mean(str(missing[0]), map(str, there))
-        raise BadColumn(f"party {party!r}: X has no column {missing[0]!r}, it has {quote_names(there)}{near}")
+        raise BadColumn(
+            f"party {party!r}: X has no column {missing[0]!r}; the columns are {quote_names(there)}{near}"
+        )
     twice = [column for column in wanted if there.count(column) > 1]
     if twice:
         raise BadColumn(f"party {party!r}: X has {there.count(twice[0])} columns named {twice[0]!r}; rename them")

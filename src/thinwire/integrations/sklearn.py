@@ -87,7 +87,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         parties. `label_party` has the labels: one of the parties, or one more that has no columns.
 
         `model` "mlp": every bottom model is an MLP of these `hidden` layers and `width`, the top model is linear;
-        20 epochs of tw.methods.thin(reuse=1), with validation rows scored at 8 bits a value as in jobs of `thinwire
+        20 epochs of tw.methods.thin(reuse=1), with validation rows scored at 8 bits per value as in jobs of `thinwire
         init`, and Adam(lr=0.003, weight_decay=0.001), unless others are given.
         `model` "boosted_trees", or trees to be like, such as tw.learners.BoostedTrees(leaves=8): 40 exchanges of
         tw.methods.boosting(), all rows in each; `hidden`, `width` and `batch_size` are for networks.
@@ -270,7 +270,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
-    """Classes of any names, two or more.
+    """Classification with two or more classes, whose labels may be text.
 
     model = VerticalClassifier({"bank": ["age", "income"], "shop": ["visits"]}, label_party="shop")
     model.fit(X, y).predict_proba(X_new)
@@ -322,9 +322,9 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """`sample_weight` says how much each row counts; the derivatives show weights as they show labels.
+        """`sample_weight` weights each row's loss; gradients leak weights as they leak labels.
 
-        Weights are taken relative to their mean, and rows of weight 0 are left out.
+        Weights are normalised by their mean, and rows with weight 0 are dropped.
         """
         rows = self._read_rows(X, y, sample_weight)
         self.classes_, codes = _code_classes(rows.labels)
@@ -337,7 +337,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
             return loss
         if self.class_weight == "balanced" and isinstance(self._find_recipe().defence, LabelDP):
             raise IncompatibleRecipe(
-                "class_weight='balanced' counts the true labels, which LabelDP does not cover; give weights"
+                "class_weight='balanced' uses the true labels, which LabelDP does not cover; give explicit weights"
             )
         counts = np.bincount(codes, weights)
         factors = find_class_weights(self.class_weight, self.classes_, counts)
@@ -361,21 +361,19 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
 
 
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
-    """One number a row; trained on deviations from the mean, predicted in y's own units."""
+    """One number per row; trained on deviations from the mean, predicted in y's own units."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """`sample_weight` says how much each row counts; the derivatives show weights as they show labels.
+        """`sample_weight` weights each row's loss; gradients leak weights as they leak labels.
 
-        Weights are taken relative to their mean, and rows of weight 0 are left out.
+        Weights are normalised by their mean, and rows with weight 0 are dropped.
         """
         rows = self._read_rows(X, y, sample_weight)
         values = _read_values(rows.labels)
         self.mean_ = float(np.average(values, weights=rows.weights))
         self.deviation_ = float(np.sqrt(np.average((values - self.mean_) ** 2, weights=rows.weights)))
         if not self.deviation_:
-            raise BadLabels(
-                f"all {len(values)} labels are {values[0]:g}; there is nothing to learn from one sample value"
-            )
+            raise BadLabels(f"all {len(values)} labels are {values[0]:g}; there is nothing to learn")
         scaled = ((values - self.mean_) / self.deviation_).astype(np.float32)
         self._train(replace(rows, labels=scaled), squared_error, 1, np.zeros(len(scaled)))
         if self._kind.is_exact:
@@ -404,14 +402,14 @@ def _count_rows(tables: Mapping[PartyName, Table]) -> int:
 
 def _read_labels(y: Any) -> NDArray[Any]:
     if y is None:
-        raise BadLabels("fit requires y to be passed, but the target y is None; give one label a row")
+        raise BadLabels("fit requires y to be passed, but the target y is None; give one label per row")
     labels = np.asarray(y)
     if labels.dtype.kind == "c":
         raise BadLabels("Complex data not supported: y must hold classes or numbers")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = column_or_1d(labels, warn=True)
     if labels.ndim != 1 or not len(labels):
-        raise BadLabels(f"y has shape {labels.shape}, expected one label a row")
+        raise BadLabels(f"y has shape {labels.shape}, expected one label per row")
     return labels
 
 
@@ -419,12 +417,12 @@ def _code_classes(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
     """The classes in order, and each row's place among them."""
     if labels.dtype.kind == "f" and not np.equal(labels, np.floor(labels)).all():
         raise BadLabels(
-            "y is continuous: it holds numbers that are no classes, such as fractions or NaN; use VerticalRegressor"
+            "y is continuous: it holds numbers that are not classes, such as fractions or NaN; use VerticalRegressor"
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise BadLabels("y holds infinity, which is no class; drop these rows in X and y")
+        raise BadLabels("y holds infinity, which is not a class; drop these rows in X and y")
     if labels.dtype.kind == "O" and any(label is None or label != label for label in labels):  # noqa: PLR0124
-        raise BadLabels("y holds rows without a label; drop them in X and y")
+        raise BadLabels("y has missing labels; drop these rows in X and y")
     try:
         classes, codes = np.unique(labels, return_inverse=True)
     except TypeError:
@@ -433,7 +431,9 @@ def _code_classes(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
             f"y mixes labels of the types {quote_names(kinds)}; give them one type, such as y.astype(str)"
         ) from None
     if len(classes) < 2:
-        raise BadLabels(f"all {len(labels)} labels are {classes[0]!r}, which is one class; training needs two")
+        raise BadLabels(
+            f"all {len(labels)} labels are {classes[0]!r}, which is a single class; training needs at least two"
+        )
     return classes, codes
 
 
@@ -441,7 +441,7 @@ def _read_values(labels: NDArray[Any]) -> NDArray[np.float64]:
     try:
         values = labels.astype(np.float64)
     except (TypeError, ValueError):
-        raise BadLabels("y holds labels that are no numbers; use VerticalClassifier") from None
+        raise BadLabels("y holds labels that are not numbers; use VerticalClassifier") from None
     if not np.isfinite(values).all():
         raise BadLabels(f"y holds {values[~np.isfinite(values)][0]} in row {int(np.argmin(np.isfinite(values)))}")
     return values
@@ -451,14 +451,14 @@ def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
     try:
         weights = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
-        raise BadInput("sample_weight must hold one number a row") from None
+        raise BadInput("sample_weight must hold one number per row") from None
     weights = np.full(rows, float(weights)) if weights.ndim == 0 else weights
     if weights.shape != (rows,):
-        raise BadInput(f"sample_weight has shape {weights.shape}, expected ({rows},): one number a row")
+        raise BadInput(f"sample_weight has shape {weights.shape}, expected ({rows},): one number per row")
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise BadInput("sample_weight must be 0 or more for every row, without NaN and infinity")
     if not weights.any():
-        raise BadInput("sample_weight is zero for all rows; one row at least must count")
+        raise BadInput("sample_weight is zero for all rows; at least one row must count")
     return weights
 
 

@@ -75,7 +75,7 @@ class RunWriter(ABC):
             raise
         except Exception as error:
             why = str(error).strip().rstrip(".")
-            raise BadInput(f"{self.name} cannot be written to: {why}. Nothing was started") from error
+            raise BadInput(f"cannot write to {self.name}: {why}. Nothing was started") from error
         self._writing = True
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ class RunWriter(ABC):
                 write()
         except Exception as error:  # noqa: BLE001  # a library and a server of others
             self._writing = False
-            _log.warning("%s can no longer be written to (%s); the run goes on without it", self.name, error)
+            _log.warning("cannot write to %s any longer (%s); the run continues without it", self.name, error)
 
     @abstractmethod
     def _open(self, opening: Opening) -> None: ...
@@ -344,7 +344,7 @@ def build_writers(text: str) -> list[RunWriter]:
     """One for each name, with commas between; refuses what is not known or not installed."""
     names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     if not names:
-        raise BadInput(f"--log-to: name one of {', '.join(WRITERS)}, or several with commas between")
+        raise BadInput(f"--log-to: name one of {', '.join(WRITERS)}, or several separated by commas")
     for name in names:
         if name not in WRITERS:
             raise BadInput(f"--log-to: {name!r} is not one of {', '.join(WRITERS)}{did_you_mean(name, WRITERS)}")

@@ -40,11 +40,11 @@ def require_held_out_rows(settings: RunSettings, validation_rows: int, test_rows
     if settings.patience is not None and not validation_rows:
         raise BadInput.of(
             "patience",
-            "needs validation rows: give [job] split = { validation = 0.1, test = 0.2 }, or validation_features and "
+            "needs validation rows: set [job] split = { validation = 0.1, test = 0.2 }, or validation_features and "
             "validation_labels in Python",
         )
     if settings.column_importance and not test_rows:
-        raise BadInput.of("column_importance", "needs test rows: give [job] split = { test = 0.2 }, or leave it out")
+        raise BadInput.of("column_importance", "needs test rows: set [job] split = { test = 0.2 }, or remove it")
 
 
 def check_early_stopping(recipe: Recipe, settings: RunSettings) -> None:
@@ -53,12 +53,12 @@ def check_early_stopping(recipe: Recipe, settings: RunSettings) -> None:
         return
     if isinstance(recipe.defence, LabelDP):
         raise IncompatibleRecipe.of(
-            "patience", f"stops by the validation labels, which {recipe.defence} does not cover; leave it out"
+            "patience", f"depends on the validation labels, which {recipe.defence} does not cover; remove it"
         )
     raise IncompatibleRecipe.of(
         "patience",
-        "stops by evaluations that nothing accounts for under secure sum or differential privacy; give a budget, "
-        "which counts them, or leave patience out",
+        "(early stopping) uses evaluations that are not accounted for under a secure sum or differential privacy; "
+        "set a budget, which counts them, or remove patience",
     )
 
 
@@ -85,7 +85,7 @@ def check_column_importance(recipe: Recipe, settings: RunSettings) -> None:
     if not settings.column_importance:
         return
     if isinstance(recipe.aggregation, SecureSum):
-        says = "sends each party's own embeddings, and under secure sum only their sum is seen"
+        says = "sends each party's own embeddings, but under a secure sum only their sum may be seen"
     elif recipe.is_charged:
         says = f"sends codes of permuted test rows once a column, and {recipe.uplink.compressor} charges each release"
     elif isinstance(recipe.defence, LabelDP):
@@ -107,9 +107,9 @@ def check_names(names: Sequence[PartyName]) -> None:
     for name in names:
         check_name(name)
     if len(names) < 2:
-        raise BadInput("a job needs one feature party at least")
+        raise BadInput("a job needs at least one feature party")
     if len(set(names)) != len(names):
-        raise BadInput(f"every party needs a name of its own, got {', '.join(names)}")
+        raise BadInput(f"every party needs a unique name, got {', '.join(names)}")
 
 
 def check_rows(party: FeatureParty | LabelParty, label_party: LabelParty) -> None:
@@ -119,14 +119,14 @@ def check_rows(party: FeatureParty | LabelParty, label_party: LabelParty) -> Non
     rows, own = len(label_party.labels), party.count_rows()
     if own != rows:
         raise BadInput(
-            f"party {party.name!r} has {own} rows, {label_party.name!r} has {rows} labels; all parties must hold the "
-            "same rows in the same order, or say by `group` which rows have one owner in common"
+            f"party {party.name!r} has {own} rows, {label_party.name!r} has {rows} labels; all parties must hold "
+            "the same rows in the same order; if several rows share one owner, use `group`"
         )
     for which in HeldOut:
         here, there = party.count_rows(which), len(label_party.held_out.get(which, ()))
         if here != there:
             held = f"party {party.name!r} has {here or 'no'} {which} rows"
-            raise BadInput(f"{held}, there are {there or 'no'} {which} labels")
+            raise BadInput(f"{held}, but there are {there or 'no'} {which} labels")
 
 
 # Models -----------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def find_embedding_width(where: str, bottom: nn.Module, features: Tensor) -> int
         with evaluation_mode(bottom):
             h = bottom(features[:2].to(like.device))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise BadInput(f"{where} does not take features of shape {list(features.shape[1:])}: {error}") from error
+        raise BadInput(f"{where} does not accept features of shape {list(features.shape[1:])}: {error}") from error
     if not isinstance(h, Tensor) or h.dim() != 2 or len(h) != len(features[:2]):
         shape = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
         raise BadInput(f"{where} must give [rows, width], got {shape}; end it with Flatten")
@@ -150,16 +150,20 @@ def check_module(name: str, module: nn.Module) -> None:
     """Can it be saved, and loaded again?"""
     if "_orig_mod" in dict(module.named_children()):
         raise BadParameter(
-            f"{name}: the model is wrapped by torch.compile, and its weights would be saved under names that "
-            "the model itself does not know; call model.compile() and give the model"
+            f"{name}: the model is wrapped by torch.compile, so its weights would be saved under the wrong names; "
+            "call model.compile() and pass the model itself"
         )
     for key, value in module.state_dict().items():
         if not isinstance(value, Tensor):
-            raise BadInput(f"{name}: {key} is {type(value).__name__}; models are saved as tensors, so keep a buffer")
+            raise BadInput(f"{name}: {key} is {type(value).__name__}; models are saved as tensors, so use a buffer")
         if value.dtype not in DTYPES:
-            raise BadInput(f"{name}: {key} has type {value.dtype}, which is not saved; use another, as torch.int64")
+            raise BadInput(
+                f"{name}: {key} has type {value.dtype}, which cannot be saved; use another dtype, such as torch.int64"
+            )
         if not is_lazy(value) and value.is_floating_point() and bool(value.float().isnan().any()):
-            raise BadInput(f"{name}: {key} holds NaN, which counts as damage where it is loaded; mark it otherwise")
+            raise BadInput(
+                f"{name}: {key} holds NaN, which would be treated as damage when it is loaded; use another marker"
+            )
 
 
 def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: int) -> None:
@@ -169,8 +173,8 @@ def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: 
     # A part may be in evaluation mode; a module that is, as a whole, is set to training.
     if last == 1 and any(part.training or not module.training for part in normed):
         raise BadInput(
-            f"party {name!r}: batch normalisation cannot train on the last batch, which has one row; "
-            f"use another batch_size than {settings.batch_size}"
+            f"party {name!r}: batch normalisation cannot train on the last batch, which has only one row; change "
+            f"batch_size (now {settings.batch_size})"
         )
 
 
@@ -179,7 +183,7 @@ def check_one_way(where: str, model: nn.Module, recipe: Recipe, settings: RunSet
     if not isinstance(recipe.schedule, OneWay) or isinstance(model, Encoder) or isinstance(settings.training, Frozen):
         return
     raise IncompatibleRecipe(
-        f"{where} learns from derivatives, and {recipe.name} sends none; use principal_directions for numbers and "
+        f"{where} is trained with gradients, and {recipe.name} sends none; use principal_directions for numbers and "
         'pictures, bins for tables, or start from an earlier run (--from) with training = "frozen"'
     )
 
@@ -189,14 +193,18 @@ def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings:
     if not isinstance(model, BoostedTrees):
         return
     if settings.batch_size is not None:
-        raise BadInput.of("batch_size", "is not for boosted trees, fitted to all rows of an exchange; leave it out")
+        raise BadInput.of(
+            "batch_size", "does not apply to boosted trees, which are fitted to all rows of an exchange; remove it"
+        )
     if recipe.labels is Labels.SHARED:
         raise IncompatibleRecipe(
-            f"{where} follows the label party's derivatives, and with shared labels none travel; use boosting or svfl"
+            f"{where} is fitted to the label party's gradients (derivatives), but with shared labels none "
+            "are sent; use boosting or svfl"
         )
     if not isinstance(recipe.schedule, EveryBatch):
         raise IncompatibleRecipe(
-            f"{where} needs a fresh derivative for every tree, and {recipe.name} uses one again; use boosting or svfl"
+            f"{where} needs a fresh gradient (derivative) for every tree, but {recipe.name} reuses them; "
+            "use boosting or svfl"
         )
     if isinstance(settings.training, DPBottom):
         raise IncompatibleRecipe(
@@ -204,7 +212,7 @@ def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings:
         )
     if isinstance(settings.training, Frozen) and not model.count:
         raise IncompatibleRecipe(
-            f"{where} is frozen and has no trees; start from an earlier run (--from), or leave training out"
+            f"{where} is frozen and has no trees; start from an earlier run (--from), or remove training"
         )
 
 
@@ -214,9 +222,8 @@ def check_group(where: str, party: FeatureParty, recipe: Recipe, settings: RunSe
         return
     has_norm = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in party.bottom.modules())
     wrong = {
-        "secure sum adds embeddings row by row, and an owner has one for all its rows; use thin, efvfl or svfl": (
-            isinstance(recipe.aggregation, SecureSum)
-        ),
+        "secure sum adds embeddings row by row, and an owner has a single embedding for all its rows; use "
+        "thin, efvfl or svfl": (isinstance(recipe.aggregation, SecureSum)),
         f"{recipe.name} shares labels, so that every party computes each row's loss; use labels='private', or thin": (
             recipe.labels is Labels.SHARED
         ),
@@ -253,15 +260,14 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
             return  # no guarantee for the run as a whole: bins, and what is prepared, follow from all rows
     elif isinstance(party.bottom, Encoder) and not isinstance(party.bottom, RandomProjections):
         raise IncompatibleRecipe(
-            f"{where} is fitted to its party's rows, which a guarantee for single rows does not cover; use "
-            "random_projections"
+            f"{where} is fitted to its party's rows, which a per-row guarantee does not cover; use random_projections"
         )
     looked_at = () if party.preparation is None else party.preparation.row_dependent_columns
     if looked_at:
         raise IncompatibleRecipe(
-            f"party {party.name!r}: column {looked_at[0]!r} is prepared by what all rows hold, which a guarantee "
-            "for single rows does not cover; say in prepare.known what is public about it, such as its range, or "
-            "leave it out"
+            f"party {party.name!r}: column {looked_at[0]!r} is prepared from statistics of all rows, which a "
+            "per-row guarantee does not cover; state what is public about it in prepare.known, such as its range, "
+            "or leave the column out"
         )
     like = next(party.bottom.parameters(), party.features)
     few = party.features[:3].to(like.device)
@@ -277,13 +283,13 @@ def _check_noisy_codes(where: str, model: nn.Module, recipe: Recipe, settings: R
         raise IncompatibleRecipe(f"{where}: {noise} is for the codes of bins, got {type(model).__name__}; use bins")
     if model.bins != noise.bins:
         raise IncompatibleRecipe(
-            f"{where} has bins = {model.bins}, and {noise} draws from {noise.bins}; give both the same number"
+            f"{where} has bins = {model.bins}, and {noise} draws from {noise.bins}; they must be equal"
         )
     if isinstance(settings.training, Frozen) and not model.has_public_edges:
         raise IncompatibleRecipe(
-            f'{where}: training = "frozen" promises an epsilon for the run as a whole, and these bins follow from '
-            "all rows; give their edges, which must be public, or leave training out: the epsilon is then of a row's "
-            "own codes alone"
+            f'{where}: training = "frozen" promises an epsilon for the whole run, but these bins depend on all '
+            "rows; give their edges, which must be public, or remove training: epsilon then covers only a row's own "
+            "codes"
         )
     if isinstance(settings.training, DPBottom):
         raise IncompatibleRecipe(f"{where}: bins take no gradient steps; leave {settings.training} out")
@@ -306,7 +312,7 @@ def check_regression_parties(label: LabelParty, parties: Sequence[FeatureParty])
             ours, theirs = getattr(bottom, setting, None), getattr(top, setting, None)
             if ours != theirs:
                 held = f"party {party.name!r}: {setting} is {ours:g}, and {theirs:g} in the top model"
-                raise BadInput(f"{held}; write the same at all parties")
+                raise BadInput(f"{held}; use the same value at all parties")
 
 
 def _check_regression(where: str, party: FeatureParty | LabelParty, recipe: Recipe, settings: RunSettings) -> None:
@@ -314,19 +320,19 @@ def _check_regression(where: str, party: FeatureParty | LabelParty, recipe: Reci
     counts = isinstance(party.bottom, Scorecard) or isinstance(getattr(party, "top", None), ScorecardTop)
     exact = recipe.uplink == Direct(Identity()) and recipe.schedule == EveryBatch()
     wrong = {
-        f"is not made for {recipe.name}; use svfl": not exact or recipe.labels is not Labels.PRIVATE,
-        "takes all rows at once; leave batch_size out": settings.batch_size is not None,
+        f"does not work with {recipe.name}; use svfl": not exact or recipe.labels is not Labels.PRIVATE,
+        "uses all rows at once; remove batch_size": settings.batch_size is not None,
         f"counts labels by the first derivative, which {recipe.defence} changes; use linear, or no defence": counts
         and not isinstance(recipe.defence, NoDefence),
         "learns from raw rows; leave training out": not isinstance(settings.training, TrainedOnRawRows),
-        'is exact in its last round; write deliver = "last"': HeldOut.VALIDATION in party.held_out
+        'is exact only in its last round; set deliver = "last"': HeldOut.VALIDATION in party.held_out
         and settings.deliver != "last",
     }
     for says, holds in wrong.items():
         if holds:
             raise IncompatibleRecipe(f"{where} belongs to an exact regression, which {says}")
     if party.features is not None and bool((party.features == party.features[:1]).all()):
-        raise BadColumn(f"{where} has nothing to fit: every column has the same value in all rows")
+        raise BadColumn(f"{where} has nothing to fit: every column is constant")
 
 
 def _check_regression_top(party: LabelParty, recipe: Recipe, settings: RunSettings) -> None:
@@ -396,7 +402,7 @@ def _check_top(party: LabelParty, fused: int) -> None:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise BadInput(
-            f"party {party.name!r}: the top model and loss do not take embeddings of width {fused}: {error}"
+            f"party {party.name!r}: the top model and loss do not accept embeddings of width {fused}: {error}"
         ) from error
     if losses.shape != (rows,):
         raise BadInput(f"party {party.name!r}: the loss must give one value a row, got {losses.shape}")
@@ -405,7 +411,9 @@ def _check_top(party: LabelParty, fused: int) -> None:
 def _check_two_classes(party: LabelParty) -> None:
     if _has_classes(party) and len(party.labels.unique()) == 1:
         label = int(party.labels.flatten()[0])
-        raise BadLabels(f"all {len(party.labels)} rows are of class {label}; training needs two").at("labels")
+        raise BadLabels(f"all {len(party.labels)} rows have class {label}; training needs at least two classes").at(
+            "labels"
+        )
 
 
 def _check_label_scale(party: LabelParty, recipe: Recipe) -> None:
@@ -416,8 +424,8 @@ def _check_label_scale(party: LabelParty, recipe: Recipe) -> None:
     deviation = float(party.labels.double().std(correction=0))
     if deviation < LEAST_DEVIATION:
         raise BadLabels(
-            f"a deviation of {deviation:.2g} is too small for boosted trees, whose outputs are rounded to 2e-06; "
-            "give the labels in a smaller unit, or as deviations from their mean"
+            f"a standard deviation of {deviation:.2g} is too small for boosted trees, whose outputs are rounded to "
+            "2e-06; rescale the labels to a smaller unit, or subtract their mean"
         ).at("labels")
 
 
@@ -478,7 +486,7 @@ def _check_classes(party: LabelParty, outputs: Tensor) -> None:
             unseen = [int(one) for one in classes if one not in training]
             if unseen:
                 row = int((labels == unseen[0]).nonzero()[0])
-                raise BadInput(f"row {row + 1} is of class {unseen[0]}, which no training row has")
+                raise BadInput(f"row {row + 1} has class {unseen[0]}, which no training row has")
 
 
 def _labels(party: LabelParty) -> list[tuple[str, Tensor]]:

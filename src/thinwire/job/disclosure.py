@@ -64,14 +64,17 @@ def describe_budget(recipe: Recipe, training: Training, limit: Budget | None) ->
     if isinstance(training, TrainedOnRawRows):
         return (
             "no privacy budget is kept: every party adds noise to its embeddings before they are summed, but the "
-            f"bottom models learn from exact rows, so that epsilon from end to end is infinite; {bare}"
+            f"bottom models are trained on exact rows, so epsilon end to end is infinite; {bare}"
         )
-    how = "are frozen" if isinstance(training, Frozen) else f"learn by {training}"
+    how = "are frozen" if isinstance(training, Frozen) else f"are trained with {training}"
     if limit is None:
-        return f"no privacy budget is set: every use of a row costs, and is counted; the bottom models {how}; {bare}"
+        return (
+            "no privacy budget is set: every use of a row costs privacy and is counted; the bottom models "
+            f"{how}; {bare}"
+        )
     return (
-        f"no row of a feature party loses more than epsilon {limit.epsilon:g} (delta {limit.delta:g}) from end to "
-        f"end to {limit.observer.display_name}; the bottom models {how}; {bare}"
+        f"no row of a feature party loses more than epsilon {limit.epsilon:g} (delta {limit.delta:g}) end to end, "
+        f"against {limit.observer.display_name}; the bottom models {how}; {bare}"
     )
 
 
@@ -79,14 +82,14 @@ def _describe_own_noise(recipe: Recipe, training: Training, limit: Budget | None
     chance = f"every release of a row's codes is by {recipe.uplink.compressor}, and costs its epsilon"
     if not isinstance(training, Frozen):
         return (
-            f"no privacy budget is kept: {chance} given the bins; but the bins follow from all of a party's rows, so "
-            "that epsilon from end to end is infinite"
+            f"no privacy budget is kept: {chance} given the bins; but the bins depend on all of a party's rows, so "
+            "epsilon end to end is infinite"
         )
     if limit is None:
         return f"no privacy budget is set: {chance}; the edges of the bins are public"
     return (
-        f"no row of a feature party loses more than epsilon {limit.epsilon:g} from end to end: {chance}; the edges "
-        "of the bins are public"
+        f"no row of a feature party loses more than epsilon {limit.epsilon:g} end to end: {chance}; the edges of "
+        "the bins are public"
     )
 
 
@@ -136,7 +139,7 @@ class Consent:
             *self.list_disclosures(),
             *self._list_inference(),
             self.protection,
-            *([] if self.recipe.repeatable else ["not repeatable to the bit: local steps follow the clock"]),
+            *([] if self.recipe.repeatable else ["not reproducible bit for bit: local steps depend on timing"]),
             f"for all parties: {', '.join(f'{field} = {value}' for field, value in shared.items())}",
             *(f"for {self.me} alone: {field} = {_text(value)}" for field, value in own.items()),
             *self._list_code(),
@@ -155,7 +158,7 @@ class Consent:
 
     def _list_code(self) -> list[str]:
         found = find_modules(self.section.path, self.section.model_dump())
-        return [f"{place} runs code of this party's own: {module}" for place, module in found.items()]
+        return [f"{place} runs this party's own code: {module}" for place, module in found.items()]
 
     def _list_inference(self) -> list[str]:
         """What standard errors cost a feature party."""
@@ -184,8 +187,8 @@ class Consent:
             return approved is not None
         if self.recipe.digest().startswith(approved):
             raise BadInput(
-                f"{self.me!r} has approved the recipe {approved} alone, as earlier versions asked; an approval is "
-                f'now of the whole agreement. Read it, then write approved = "{self.digest[:16]}"'
+                f"{self.me!r} has approved only the recipe {approved}, as in earlier versions; an approval now "
+                f'covers the whole agreement. Read it, then set approved = "{self.digest[:16]}"'
             )
         raise BadInput(
             f"{self.me!r} has approved the agreement {approved}, but the job's is {self.digest}; read it "
@@ -208,7 +211,7 @@ def describe_alignment(
         ),
         *(
             f"{party} learns how many different ids {label_party} has in {column!r}, and to which of its own ids "
-            "every common row belongs, and so how many rows each of them has"
+            "every common row belongs, and therefore how many rows each of them has"
             for party, column in grouped.items()
         ),
         "where a party brings more than a million ids, all learn the number of buckets, a power of two that follows "
@@ -221,12 +224,12 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     how = _whose(recipe)
     sees = [f"its labels, {how} embeddings of every training row, {_sent(recipe)} {recipe.uplink.compressor}"]
     if _sends_leaves(recipe):
-        sees.append("of every exchange which training rows share a leaf of a party's trees")
+        sees.append("which training rows share a leaf of a party's trees, in every exchange")
     if recipe.uplink.compressor.protects_alone:
-        sees.append("of each code only that it may be the true one: some are replaced by others, drawn by its party")
+        sees.append("randomised codes only: each party replaces some of its codes at random")
     elif _is_one_way(recipe):
         sees.append(
-            "in these a coarse copy of what each party encodes, for good; `thinwire audit` measures how coarse"
+            "these hold a coarse, permanent copy of what each party encodes; `thinwire audit` measures how coarse"
         )
     if participants.grouped:
         holders = ", ".join(participants.grouped)
@@ -253,8 +256,8 @@ _DIRECTIONS = (
 
 
 _PRODUCTS = (
-    "of every training row, about, the sum of the other parties' outputs that its own are multiplied with: a "
-    "quotient of derivatives"
+    "approximately, for every training row, the sum of the other parties' outputs that its own are multiplied "
+    "with: a quotient of derivatives"
 )
 
 
@@ -267,12 +270,10 @@ _DIRECTIONS_OF_BINS = (
 
 def _describe_index(participants: Participants) -> str:
     """What a party that holds owners of rows knows of them."""
-    index = "which of its own rows every row of the run belongs to, and so how many rows each of them has"
+    index = "which of its own rows every row of the run belongs to, and therefore how many rows each of them has"
     if len(participants.grouped) == 1:
         return index
-    return (
-        f"{index}; parties that put these together ({', '.join(participants.grouped)}) know whose are the same rows"
-    )
+    return f"{index}; parties that combine these ({', '.join(participants.grouped)}) know which owners share rows"
 
 
 def _is_one_way(recipe: Recipe) -> bool:
@@ -301,7 +302,7 @@ def _whose(recipe: Recipe) -> str:
 
 
 def _feature_party_sees(recipe: Recipe, participants: Participants, is_grouped: bool = False) -> list[str]:
-    verdict = "of every evaluation one bit: is the validation score the best so far?"
+    verdict = "one bit per evaluation: whether the validation score is the best so far"
     losses = "for each of its own columns, the score on the test rows that is lost when it is permuted"
     is_card = participants.points_to_double_odds is not None
     return [
@@ -323,7 +324,7 @@ def _answers_seen(recipe: Recipe, participants: Participants, row: str) -> list[
         own = f", {participants.label_party}'s own among them" if participants.label_party_has_features else ""
         return ["all labels", "the top model", f"every party's embeddings{own}, {_sent(recipe)} the others"]
     if _is_one_way(recipe):
-        return ["no label and no derivative; after every block of rows whether more are wanted"]
+        return ["no labels and no derivatives; after every block of rows, whether more are needed"]
     summed = isinstance(recipe.aggregation, SecureSum)
     one = "the derivative of the sum" if summed else "its own derivative"
     if isinstance(recipe.defence, NoDefence) and _sends_leaves(recipe):

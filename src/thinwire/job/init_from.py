@@ -46,13 +46,13 @@ class InheritedWeights:
 
     def describe(self) -> list[str]:
         """In a few lines."""
-        lines = [f"begun from {self.run}: the weights of {', '.join(self.taken) or 'nobody'} are taken over"]
+        lines = [f"started from {self.run}: the weights of {', '.join(self.taken) or 'nobody'} are reused"]
         if self.fresh:
             lines.append(f"fresh: {', '.join(self.fresh)}")
         if self.retired:
-            lines.append(f"no longer there: {', '.join(self.retired)}")
-        memory = f"with the optimisers' memory of {', '.join(self.memories)}" if self.memories else "optimisers too"
-        return [*lines, *self.notes, f"surrogates and worksets begin anew, since rows may have moved; {memory}"]
+            lines.append(f"removed: {', '.join(self.retired)}")
+        memory = f"with the optimizer state of {', '.join(self.memories)}" if self.memories else "optimisers too"
+        return [*lines, *self.notes, f"surrogates and worksets start empty, because rows may have changed; {memory}"]
 
     def to_record(self) -> dict[str, Any]:
         """For run.json."""
@@ -78,8 +78,8 @@ class InitFrom:
         """What rows have lost in the earlier run would have to be added to what they lose in this one."""
         if is_noisy(recipe) or isinstance(training, DPBottom):
             raise BadInput(
-                f"{self.folder}: a run with a privacy guarantee begins from fresh weights. What its rows have lost "
-                "before is in the earlier run's ledger, and would not be counted in this one's"
+                f"{self.folder}: a run with a privacy guarantee must start from fresh weights: what its rows have "
+                "already lost is recorded in the earlier run's ledger and would not be counted in this one"
             )
 
     def take_over(
@@ -106,8 +106,8 @@ class InitFrom:
             notes += fitted.notes
         if not fitting:
             raise BadInput(
-                f"{self.folder} has nothing to take over: it holds models of "
-                f"{', '.join(earlier.models) or 'nobody'}, this job those of {', '.join(modules)}"
+                f"{self.folder} has nothing to reuse: it holds models of {', '.join(earlier.models) or 'nobody'}, "
+                f"but this job has {', '.join(modules)}"
             )
         for name, tensors in fitting.items():
             modules[name].load_state_dict(tensors)
@@ -115,7 +115,8 @@ class InitFrom:
         joined = [name for name in widths if name not in known]
         if joined and fusion in ("sum", "mean"):
             notes.append(
-                f"the embeddings of {', '.join(joined)} join the {fusion} from fresh weights: the loss may rise first"
+                f"the embeddings of {', '.join(joined)} join the {fusion} with fresh weights, so the loss "
+                "may rise at first"
             )
         return InheritedWeights(
             run=str(self.folder),
@@ -150,7 +151,7 @@ class InitFrom:
             for key, tensor in memory.items():
                 index = int(key.split(".")[1])
                 if index >= len(parameters) or (tensor.dim() and tensor.shape != parameters[index].shape):
-                    raise BadInput(f"{self.folder}: the optimiser's memory of {name!r} does not fit its model")
+                    raise BadInput(f"{self.folder}: the optimizer state of {name!r} does not match its model")
         return found
 
 
@@ -169,7 +170,7 @@ class _Fitted:
         before, now = self.before, self.module.state_dict()
         if before.keys() != now.keys():
             odd = sorted(before.keys() ^ now.keys())[0]
-            raise self._unfit(f"{odd!r} is in one of them only")
+            raise self._unfit(f"only one of them has {odd!r}")
         if list(self.places.items()) != list(self.widths.items()):
             return self._move(now)
         self._require_shapes(before, now)
@@ -246,7 +247,7 @@ class _Fitted:
             self.notes.append(f"the top model's columns follow the parties' new order: {', '.join(stay)}")
         for party in self.widths:
             if party not in stay:
-                self.notes.append(f"the top model's columns for {party!r} begin at 0: it changes nothing at first")
+                self.notes.append(f"the top model's columns for {party!r} start at 0, so it changes nothing at first")
         gone = [party for party in self.places if party not in stay]
         if gone:
             self.notes.append(f"the top model's columns for {', '.join(gone)} are dropped")
@@ -263,8 +264,8 @@ class _Fitted:
 
     def _unfit(self, why: str) -> BadInput:
         return BadInput(
-            f"the model {self.name!r} in {self.earlier.folder} does not fit this job's: {why}. Give the model as "
-            f"it was, or begin it anew: --fresh {self.name}"
+            f"the model {self.name!r} in {self.earlier.folder} does not match this job's: {why}. Use the same model "
+            f"as before, or reinitialise it: --fresh {self.name}"
         )
 
 

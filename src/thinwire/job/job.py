@@ -69,7 +69,7 @@ _KINDS: list[tuple[str, type | tuple[type, ...], str]] = [
 
 @dataclass(eq=False)
 class Job:
-    """Everything a run needs. `train` uses exactly the modules it is given, with the weights they have.
+    """Everything a run needs. `train` uses the given modules with their current weights.
 
     The fields from `batch_size` to `budget` are those of `RunSettings`, which says what each means.
 
@@ -166,7 +166,7 @@ class Job:
         check_names([*self.names, self.label_party.name])
         modules = [party.bottom for party in self.parties] + [self.label_party.top]
         if len({id(module) for module in modules}) != len(modules):
-            raise BadInput("two parties share one module; give each a model of its own")
+            raise BadInput("two parties share one module; give each its own model")
         for one in self.everyone:
             check_rows(one, self.label_party)
         if self.link_seconds_budget is not None and self.link is None:
@@ -249,7 +249,7 @@ class Job:
         return found
 
     def start_from(self, folder: str | Path, fresh: Sequence[str] = (), optimizers: bool = False) -> InheritedWeights:
-        """Takes over the weights of an earlier run's folder, in place; says what was taken and what is fresh."""
+        """Loads the weights of an earlier run, in place; reports what is reused and what is fresh."""
         earlier = InitFrom(Path(folder), fresh, optimizers)
         earlier.require_no_guarantee(self.recipe, self.training)
         prepared = {party.name: party.preparation for party in self.everyone}
@@ -261,7 +261,7 @@ class Job:
         return self.settings.divide_rows(self.rows)
 
     def check(self, known: Mapping[PartyName, int] | None = None, from_file: bool = False) -> dict[PartyName, int]:
-        """Refuses what cannot run, before anything starts; gives the width of each party's embedding.
+        """Refuses jobs that cannot run, before anything starts; returns the width of each party's embedding.
 
         What was checked once is not checked again. Widths that are `known` are not measured; `from_file`: refusals
         name fields of the job file.

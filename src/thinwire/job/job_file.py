@@ -119,7 +119,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise BadJob("there is no such job file") from None
+        raise BadJob("the job file does not exist") from None
     except OSError as error:
         raise BadJob(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -172,14 +172,14 @@ def require_harmless(core: Mapping[str, Any]) -> None:
             raise BadInput("a party approves in its own file, not in one that it includes").at(f"{path}.approved")
         for place in find_modules(path, section):
             raise BadInput(
-                "an included file names no code, or one party could run it at another; "
-                "name it in the party's own file"
+                "an included file must not name code, or one party could run it at another; name it in the party's "
+                "own file"
             ).at(place)
         for key in _NOT_SHARED_BY_A_PARTY:
             if key in section:
                 raise BadInput(
-                    "an included file sets no data, keys or terms of serving of a party, or one party could change "
-                    "them at another; write it in the party's own file"
+                    "an included file must not set a party's data, keys or serving terms, or one party could "
+                    "change them at another; set it in the party's own file"
                 ).at(f"{path}.{key}")
 
 
@@ -226,8 +226,7 @@ class _Merging:
         names = [section.get("name") for section in sections]
         if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise BadInput(
-                f"every section needs a name of its own, here and in {self.core_name}, got "
-                f"{', '.join(map(repr, names))}"
+                f"every section needs a unique name, here and in {self.core_name}, got {', '.join(map(repr, names))}"
             ).at("party")
         return names
 
@@ -241,8 +240,7 @@ class _Merging:
         if here != there:
             raise BadInput.of(
                 path,
-                f"is {here!r} here and {there!r} in {self.core_name}; it is not this file's to change, "
-                "so leave it out here",
+                f"is {here!r} here and {there!r} in {self.core_name}; this file cannot change it, so remove it here",
             )
         return here
 
@@ -294,9 +292,9 @@ def _value(setting: str, text: str) -> Any:
     except tomllib.TOMLDecodeError as error:
         if _WORD.fullmatch(text):
             return text
-        raise BadInput(f"--set {setting}: the value is not TOML ({error}); write text as '\"text\"'") from None
+        raise BadInput(f"--set {setting}: the value is not TOML ({error}); quote text as '\"text\"'") from None
     if len(parsed) != 1:
-        raise BadInput(f"--set {setting}: one value, on one line")
+        raise BadInput(f"--set {setting}: give one value, on one line")
     return parsed["value"]
 
 

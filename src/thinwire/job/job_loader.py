@@ -69,7 +69,7 @@ def list_owners(rows: RowSelection) -> dict[PartyName, Groups]:
     held_out = {which: rows.select(RowSet(which)) for which in HeldOut}
     for some in held_out.values():
         if some is not None and rows.training.owners and not some.owners and rows.section.test_source is not None:
-            says = "is missing, and a group needs it: name a file here, and run `thinwire align --test`"
+            says = "is missing, but a group needs it: name a file here, and run `thinwire align --test`"
             raise BadInput.of(some.source.locate("alignment"), says)
     return {
         party: Groups(
@@ -210,8 +210,8 @@ def _require_width(width: int, outputs: int) -> None:
         raise BadInput.of(
             "label_party.top",
             f"adds a bias to embeddings that are {width} wide, but a row has {outputs} outputs: one for two classes "
-            "under binary_cross_entropy and for squared_error, one a class under cross_entropy; give every party's "
-            f"model width = {outputs}, and add embeddings up by fusion = 'sum'",
+            "under binary_cross_entropy and for squared_error, one per class under cross_entropy; give every "
+            f"party's model width = {outputs}, and add embeddings up by fusion = 'sum'",
         )
 
 

@@ -74,7 +74,7 @@ def require_same_job(folder: Path, text: str, job: Job) -> None:
 def save_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
     """The same for any resolved job text, and the digests of whatever data one party holds."""
     if holds_run(folder):
-        raise BadInput(f"{folder} holds a run already; go on with it by --resume, or give another --out")
+        raise BadInput(f"{folder} already holds a run; resume it with --resume, or use a different --out")
     try:
         make_folder(folder)
         files = _files(folder, text)
@@ -92,17 +92,17 @@ def require_same_text(folder: Path, text: str, digests: Mapping[str, str]) -> No
     except BadInput:
         raise
     except (OSError, ValueError) as error:
-        raise BadInput(f"{folder} holds no run to go on with: {error}") from None
+        raise BadInput(f"{folder} holds no run to resume: {error}") from None
     now = _flat(tomllib.loads(text))
     for path in sorted(before.keys() | now.keys()):
         if before.get(path) != now.get(path) and not _may_change(path):
             raise BadInput(
-                f"{path} is {now.get(path)!r}, but the run in {folder} began with {before.get(path)!r}; "
-                "give the same job, or another --out"
+                f"{path} is {now.get(path)!r}, but the run in {folder} began with {before.get(path)!r}; use the "
+                "same job, or a different --out"
             )
     for name, digest in digests.items():
         if known.get(name) != digest:
-            raise BadInput(f"{name} has changed since the run in {folder} began; bring back the data it began with")
+            raise BadInput(f"{name} has changed since the run in {folder} began; restore the data it started with")
 
 
 def _files(folder: Path, text: str) -> Files:

@@ -53,7 +53,7 @@ def _explain(error: Any, place: Sequence[str | int], document: Mapping[str, Any]
     if error["type"] == "value_error":  # one of our own, and whole
         return BadJob.of(path, error["msg"].removeprefix("Value error, "))
     message = error["msg"].replace("Input should be", "must be").replace("a valid ", "a ")
-    message = message.replace("a integer", "a whole number").replace("a dictionary", "a table")
+    message = message.replace("a integer", "an integer").replace("a dictionary", "a table")
     message = message.replace("List should have", "must have").replace("String should have", "must have")
     if "connection" in place:  # it may hold a password
         return BadJob.of(path, message)

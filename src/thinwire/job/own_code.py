@@ -79,7 +79,7 @@ class CodeSources:
 
     def _explain(self) -> str:
         places = ", ".join([*map(str, self.folders), *self.packages])
-        here = f"none of this name is in {places}" if places else "this command runs none that was not named"
+        here = f"it is not in {places}" if places else "this command runs only code that was named"
         return f"{here}; if you trust it, name its folder or its installed package: --code ./FOLDER or --code PACKAGE"
 
 

@@ -453,8 +453,8 @@ def _shared_top(entry: LabelEntry) -> LabelEntry:
         )
     if "module" in entry.top:
         raise BadInput(
-            "under shared labels every party runs the top model, and no party runs code that "
-            "another one names; use one of ours, such as mlp_top, or private labels"
+            "under shared labels every party runs the top model, and no party runs code that another one names; "
+            "use a built-in one, such as mlp_top, or private labels"
         ).at("label_party.top.module")
     look_up("label_party.top", entry.top, "name", MODELS)
     find_loss(entry)

@@ -127,7 +127,7 @@ def fill_recipe_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_optimizer(path: str, table: Mapping[str, Any]) -> OptimizerSpec:
-    """`name` and its arguments; the step size is a number, or a table that changes with the round."""
+    """`name` and its arguments; the learning rate is a number, or a table that changes with the round."""
     name, arguments = look_up(path, table, "name", OPTIMIZERS)
     if isinstance(arguments.get("lr"), Mapping):
         kind, given = look_up(f"{path}.lr", arguments["lr"], "name", STEP_SIZES)
@@ -163,7 +163,7 @@ def call(path: str, target: Callable[..., T], name: str, arguments: Mapping[str,
     parameters = list_parameters(target)
     for key in arguments:
         if key not in parameters:
-            known = f"; it takes {', '.join(parameters)}" if parameters else "; it takes nothing"
+            known = f"; it takes {', '.join(parameters)}" if parameters else "; it takes no arguments"
             raise BadInput(f"{name} takes no {key!r}{did_you_mean(key, parameters) or known}").at(f"{path}.{key}")
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in arguments:
@@ -181,7 +181,7 @@ def call(path: str, target: Callable[..., T], name: str, arguments: Mapping[str,
         argument = argument if argument in parameters else _SAME.get(argument, "")
         raise error.at(f"{path}.{argument}" if argument in parameters else path) from error
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{name} does not take these arguments: {error}").at(path) from error
+        raise BadInput(f"{name} does not accept these arguments: {error}").at(path) from error
 
 
 @lru_cache(maxsize=256)
@@ -266,7 +266,7 @@ def build_module(
     """
     if "module" in table:
         if "name" in table:
-            raise BadInput("give a name, for one of ours, or a module, for your own; not both").at(path)
+            raise BadInput("give either a name (a built-in model) or a module (your own), not both").at(path)
         build: Callable[..., nn.Module] = code.load_class(path, table["module"])
         name, arguments = build.__name__, {key: value for key, value in table.items() if key != "module"}
     else:
@@ -314,7 +314,7 @@ def _build_parts(
 
 
 def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs: int | None = None) -> AnyEntry:
-    """The section, its trees with what follows from the label party's side: outputs a row, and the loss's curvature.
+    """The section, its trees with what follows from the label party's side: outputs per row and the loss's curvature.
 
     `outputs` is how many its labels have, where they are known.
     """
@@ -331,9 +331,9 @@ def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs
         if value is None:
             raise BadInput.of(
                 f"{section.path}.model.{key}",
-                "is missing: the trees need to know the loss, and the job does not say it. Write top and loss of the "
-                "label party into the file that all parties share; or width (1 for two classes or a value, one a "
-                'class otherwise) and curvature ("derived" for classes, 2.0 for a value) here',
+                "is missing: the trees need to know the loss, and the job does not set it. Set top and loss of the "
+                "label party in the file that all parties share; or set width (1 for binary or regression, otherwise "
+                'one per class) and curvature ("derived" for classes, 2.0 for regression) here',
             )
     return section.model_copy(update={"model": found})
 

@@ -102,7 +102,7 @@ class IdTable:
             outside = [text for text in missing if text in self.outside]
             if outside:
                 raise OutsideAlignment(
-                    f"{_quote_few(outside)}: not all parties hold a row of this id; align them first"
+                    f"{_quote_few(outside)}: not all parties hold a row with this id; align them first"
                 )
             raise UnknownId(f"{_quote_few(missing)}: no row has this id")
         return np.fromiter((places[text] for text in texts), np.int64, len(texts))
@@ -143,9 +143,11 @@ class UnmatchedRows:
         """One sentence."""
         known = [f"{count} missing at {name}" for name, count in self.missing_at.items()]
         if self.only_here and len(known) > 1:
-            known.append(f"{self.only_here} held by {party} alone")
-        why = ", ".join(known) or "some other party lacks them, and an alignment does not say which"
-        return f"{party}: {self.rows} of {self.of} rows have no partner and get no score (ids: {why})"
+            known.append(f"{self.only_here} held only by {party}")
+        why = ", ".join(known) or "missing at another party; an alignment does not tell which"
+        return (
+            f"{party}: {self.rows} of {self.of} rows have no match at the other parties and get no score (ids: {why})"
+        )
 
 
 def compare_ids(held: Mapping[PartyName, Collection[Any]]) -> dict[PartyName, UnmatchedRows]:
@@ -201,7 +203,9 @@ class RowSource:
         """The same, not kept: there may be very many."""
         with at(self.locate("ids")):
             if self.ids_source is None:
-                raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
+                raise BadInput(
+                    'missing; name the file and column of the ids, such as { file = "rows.csv", column = "id" }'
+                )
             return read_ids(self._open(self.ids_source), self.ids_source)
 
     @property
@@ -234,7 +238,7 @@ class RowSource:
         """Refuses another party's alignment, and one of ids that have changed since; None where there is none."""
         if self.alignment_file is None:
             if self.section.group is not None and not (self.prefix and self.section.test_source is None):
-                says = "is missing, and a group needs it: name a file here, and run `thinwire align`"
+                says = "is missing, but a group needs it: name a file here, and run `thinwire align`"
                 raise BadInput.of(self.locate("alignment"), says)
             return None
         with at(self.locate("alignment")):
@@ -444,7 +448,7 @@ def _select_by_split(source: RowSource, split: SplitSection) -> dict[RowSet, Sel
     chosen = {kind: np.flatnonzero(found == number) for number, (kind, share) in enumerate(shares.items()) if share}
     if not all(map(len, chosen.values())):
         left = ", ".join(f"{len(some)} are left for {kind}" for kind, some in chosen.items())
-        raise BadInput(f"of {len(found)} rows {left}; use more rows, or other shares").at("job.split")
+        raise BadInput(f"of {len(found)} rows {left}; use more rows, or different fractions").at("job.split")
     common = ids.digest() if alignment is None else alignment.digest
     text = f"{common} {split.test!r} {split.validation!r} {split.key}"
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -456,7 +460,7 @@ def _require_one_source(section: PartyEntry, split: SplitSection) -> None:
     given = next((field for field in _TESTS if getattr(section, field, None) is not None), None)
     if given is not None and split.test:
         raise BadInput(
-            "job.split takes the test rows from the same table; leave one of the two out, or write test = 0 there"
+            "job.split takes the test rows from the same table; remove one of the two, or set test = 0 there"
         ).at(f"{section.path}.{given}")
     if split.test + split.validation >= 1:
         raise BadInput("test and validation together must leave some rows for training").at("job.split")
@@ -484,8 +488,8 @@ def require_same_rows(every: Sequence[RowSource]) -> None:
     for rows, digest in digests[1:]:
         if digest != digests[0][1]:
             raise BadIds(
-                f"{rows.locate('ids')} are not those of {named[0].section.path} in the same order; name where the "
-                f'common rows stand, {rows.prefix}alignment = "{rows.file.name}" and so on, and run '
+                f"{rows.locate('ids')} are not those of {named[0].section.path} in the same order; name the file for "
+                f'the shared rows, {rows.prefix}alignment = "{rows.file.name}" and so on, and run '
                 "`thinwire align`"
             )
 

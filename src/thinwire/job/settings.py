@@ -83,7 +83,7 @@ class RunSettings:
         for name in ("batch_size", "eval_every", "patience", "seed"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise BadParameter.of(name, f"must be a whole number, got {value!r}")
+                raise BadParameter.of(name, f"must be an integer, got {value!r}")
         if not 0 <= self.seed < 2**63:
             raise BadParameter.of("seed", f"must be from 0 to 2^63 - 1, got {self.seed}")
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, (int, float)) or not isfinite(self.epochs):

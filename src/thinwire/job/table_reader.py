@@ -157,7 +157,7 @@ class TableReader:
             for name in left_out:
                 if name in (source.columns or ()):
                     what = "the rows' id" if name in own else "the label"
-                    raise BadColumn(f"{file}: column {name!r} is {what}, and no feature; leave it out of columns")
+                    raise BadColumn(f"{file}: column {name!r} is {what}, not a feature; remove it from columns")
             kept = [name for name in asked if name not in left_out]
             return self.open_large(file, form, kept) or read_cells(file, kept, (), form)
 
@@ -221,7 +221,7 @@ def _read_label_numbers(reader: TableReader, field: str, source: ColumnSource) -
 def _read_label_cells(reader: TableReader, field: str, source: ColumnSource) -> Cells | LargeCells:
     with at(f"label_party.{field}"):
         if source.key is not None or source.column is None:
-            raise BadColumn('task is for the column of a table: say which by column = "..."')
+            raise BadColumn('task applies to a column of a table; name it with column = "..."')
         file, form = reader.open(field, source), source.text_format
         names = select_columns(file, column_names(file, form), [source.column])
         return reader.open_large(file, form, names) or read_cells(file, names, (), form)

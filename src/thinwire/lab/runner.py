@@ -110,8 +110,8 @@ class RunnerPool:
         self._pool.shutdown(wait=True, cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
             raise WorkerLost(
-                "a process that computed a run died, often for want of memory; the same command goes on with the "
-                "runs that are not finished, perhaps with fewer --workers"
+                "a worker process died, often because memory ran out; run the same command again to resume the "
+                "unfinished runs, if necessary with fewer --workers"
             ) from None
 
 
@@ -156,8 +156,8 @@ def _on_ray(work: Callable[[Item], Found], items: Sequence[Item], workers: int) 
         import ray
     except ImportError as error:
         raise BadParameter(
-            f"executor 'ray' needs Ray, which cannot be loaded here ({error}): pip install 'thinwire[ray]'; or use "
-            "'processes'"
+            f"executor 'ray' needs Ray, which cannot be imported here ({error}): pip install 'thinwire[ray]'; or "
+            "use 'processes'"
         ) from None
     if not ray.is_initialized():
         ray.init(log_to_driver=False, include_dashboard=False)

@@ -23,11 +23,11 @@ PREDICTION = "prediction"
 _LONGEST = 80  # of a value in a message: the other one comes from a peer
 _OF_THE_LABEL_PARTY = ("begin", "away", "aborted")
 _OTHER_PURPOSE = {
-    None: "one of {0!r} and this party trains, the other has come to align or to predict: start the same command at "
+    None: "one of {0!r} and this party is training, the other is aligning or predicting: start the same command at "
     "every party",
     PREDICTION: "one of {0!r} and this party has come to predict, the other has not: start `thinwire predict` or "
     "`thinwire serve` at every party",
-    "alignment": "{0!r} has come to train, this side to align; run `thinwire align` at every party first",
+    "alignment": "{0!r} wants to train, but this side is aligning; run `thinwire align` at every party first",
 }
 
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -52,14 +52,14 @@ def check_protocol(peer: PartyName, me: PartyName, message: Mapping[str, Any], p
     protocol, version = message.get("protocol"), printable(str(message.get("version")))[:40]
     if protocol != PROTOCOL:
         raise Refused(
-            f"{peer!r} speaks protocol {protocol!r} (thinwire {version}), this side {PROTOCOL}; bring all parties to "
-            "one version"
+            f"{peer!r} speaks protocol {protocol!r} (thinwire {version}), this side {PROTOCOL}; use the same "
+            "version at all parties"
         )
     if message.get("purpose") != purpose:
         raise Refused(_OTHER_PURPOSE[purpose].format(peer))
     if version != __version__:
         raise Refused(
-            f"{peer!r} runs thinwire {version}, {me!r} runs {__version__}; bring all parties to one version"
+            f"{peer!r} runs thinwire {version}, {me!r} runs {__version__}; use the same version at all parties"
         )
 
 
@@ -119,8 +119,8 @@ def _compare_rows(first: Any, second: Any, names: Mapping[str, str]) -> Iterator
             yield f"{held}; all parties must hold the same rows"
         else:
             yield (
-                f"{first.party!r} and {second.party!r} list other row ids, or in another order ({name}: digests "
-                f"{here[:12]} and {there[:12]}); bring the rows of both into one order"
+                f"{first.party!r} and {second.party!r} list different row ids, or the same in a different order "
+                f"({name}: digests {here[:12]} and {there[:12]}); put the rows of both into the same order"
             )
 
 
@@ -213,14 +213,14 @@ def check_training_hello(ours: TrainingHello, theirs: TrainingHello) -> None:
     me, peer = ours.party, theirs.party
     found = compare_agreements(ours.agreement, theirs.agreement, me, peer)
     if found:
-        raise Refused(f"the job of {me!r} is not that of {peer!r}: {'; '.join(found)}")
+        raise Refused(f"the job of {me!r} differs from that of {peer!r}: {'; '.join(found)}")
     if ours.run != theirs.run:
         raise Refused(f"{peer!r} is in run {theirs.run}, {me!r} in {ours.run}")
     for sentence in _compare_rows(theirs, ours, _TABLES):
         raise Refused(sentence)
     if ours.nonce is not None and theirs.nonce is not None and ours.nonce != theirs.nonce:
         raise Refused(
-            f"{peer!r} goes on with another run of this job than {me!r}; give both a new --out folder, or bring back "
+            f"{peer!r} resumes a different run of this job than {me!r}; give both a new --out folder, or restore "
             "the folders that belong together"
         )
 

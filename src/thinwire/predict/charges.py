@@ -90,7 +90,7 @@ def _locked(file: Path) -> int | None:
     except OSError:
         os.close(descriptor)
         raise BadInput(
-            f"{file.with_suffix('.jsonl')}: another process predicts with this run already; end it first"
+            f"{file.with_suffix('.jsonl')}: another process is already predicting with this run; stop it first"
         ) from None
     return descriptor
 
@@ -99,7 +99,10 @@ def load_training_charges(tensors: Mapping[str, Tensor], ledger: PrivacyLedger, 
     """Takes over what a checkpoint's tensors say of every training and test row."""
     spent = remove_prefix("spending", remove_prefix("sealing", tensors))
     if not spent:
-        raise BadState(f"{party!r}: its checkpoint holds no privacy ledger, so what its rows have lost is not known")
+        raise BadState(
+            f"{party!r}: its checkpoint holds no privacy ledger, so the privacy its rows have already spent is "
+            "unknown"
+        )
     ledger.load({name: counts.numpy() for name, counts in spent.items()})
 
 

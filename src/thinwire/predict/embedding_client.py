@@ -83,7 +83,7 @@ class EmbeddingClient:
             missing = self.list_absent() or list(self.own.feature_parties)
             if monotonic() - began > seconds:
                 why = self.refused.get(missing[0])
-                raise PartyMissing(missing[0], str(why or "nothing can be asked without it"), seconds)
+                raise PartyMissing(missing[0], str(why or "nothing can be scored without it"), seconds)
             if monotonic() - told > _TELL_SECONDS:
                 told = monotonic()
                 self._say(f"waiting for {', '.join(missing)}")
@@ -190,15 +190,15 @@ class EmbeddingClient:
             pinned = None if model is None else model.pins.find(one.run, peer)
             if pinned is not None and one.next_number < pinned.next_number:
                 raise Refused(
-                    f"{peer!r} was started from an older copy of its run's folder: it has answered questions of this "
-                    "run that its record of charges does not hold. Bring the newest copy back, or train a new run"
+                    f"{peer!r} was started from an older copy of its run's folder: it has answered questions of "
+                    "this run that its record of charges does not hold. Restore the newest copy, or train a new run"
                 )
             if self._uses_secure_sum and not one.key:
                 raise Refused(f"{peer!r} brings no key, which the other parties of a secure sum need to mask theirs")
             if expected is not None and expected != one.hash:
                 raise Refused(
                     f"{peer!r} brings the model {one.hash[:12]}, but this run's is {expected[:12]}: its file has "
-                    "changed. Bring back the file that the run wrote, or train a new run"
+                    "changed. Restore the file that the run wrote, or train a new run"
                 )
         if not any(one.run in self.models for one in offered):
             runs = ", ".join(run[:12] for run in self.models)
@@ -253,7 +253,7 @@ class EmbeddingClient:
                 self._choose()
                 self._welcome_back(peer)
             case "disconnected":
-                self._say(f"{peer!r} is gone: {printable(facts.get('why', ''))}")
+                self._say(f"{peer!r} disconnected: {printable(facts.get('why', ''))}")
                 self.pending.fail_party(str(peer))
             case "news" if peer is not None:
                 self._take_news(peer, facts["told"])
@@ -275,7 +275,7 @@ class EmbeddingClient:
             offered = _Models.model_validate(told).models
             self._require_models(peer, offered)
         except (ValidationError, Refused, NotYet) as error:
-            self._say(f"{peer!r} told what cannot be: {printable(error)[:300]}")
+            self._say(f"{peer!r} sent an invalid message: {printable(error)[:300]}")
             return
         self._note(peer, offered)
         self._choose()

@@ -154,7 +154,7 @@ class EmbeddingServer:
         if self._queue.qsize() < _MOST_QUESTIONS:
             self._queue.put(_Asked(number, body, self._connection))
         else:
-            self.line.send(number, refuse_body("party_failed", f"{_MOST_QUESTIONS} questions wait already"))
+            self.line.send(number, refuse_body("party_failed", f"{_MOST_QUESTIONS} questions are already waiting"))
 
     def _answer_all(self) -> None:
         while (asked := self._queue.get()) is not None:
@@ -181,7 +181,7 @@ class EmbeddingServer:
         try:
             asked = Question.parse(body)
             if len(asked.rows) > _MOST_ROWS:
-                raise BadInput(f"{len(asked.rows)} rows in one question, at most {_MOST_ROWS} can be")
+                raise BadInput(f"{len(asked.rows)} rows in one question; at most {_MOST_ROWS} are allowed")
             with self._lock:
                 held = self._models.get(asked.run)
             if held is None or held.hash != asked.hash:
@@ -199,10 +199,10 @@ class EmbeddingServer:
         except ThinwireError as error:
             # What is wrong with one's own rows is no matter of the others.
             self._say(f"question {number}: {error}")
-            return refuse_body("party_failed", f"{type(error).__name__}; its own log says more")
+            return refuse_body("party_failed", f"{type(error).__name__}; see its own log")
         except Exception as error:  # noqa: BLE001  the end of a thread: whoever asked must not wait for ever
             self._say(f"question {number}: {type(error).__name__}: {error}")
-            return refuse_body("party_failed", f"{type(error).__name__}; its own log says more")
+            return refuse_body("party_failed", f"{type(error).__name__}; see its own log")
 
     # What happens meanwhile ---------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class EmbeddingServer:
         try:
             news = _News.model_validate(told)
         except ValidationError as error:
-            self._say(f"{self.own.label_party!r} told what cannot be: {error.errors()[0]['msg']}")
+            self._say(f"{self.own.label_party!r} sent an invalid message: {error.errors()[0]['msg']}")
             return
         if news.keys is not None:
             self._take_keys(news.keys)

@@ -113,7 +113,7 @@ def describe_error(error: Exception) -> tuple[int, dict[str, Any]]:
         status, name = error.status, error.kind
     else:
         status, name = next((status, name) for kind, status, name in _OTHERS if isinstance(error, kind))
-    message = str(error) if isinstance(error, ThinwireError) else "something went wrong; the server's log says what"
+    message = str(error) if isinstance(error, ThinwireError) else "internal error; see the server log"
     told: dict[str, Any] = {"type": name, "message": message}
     if isinstance(error, QuestionFailed | Late):
         told["parties"] = [error.party] if isinstance(error, QuestionFailed) else error.parties

@@ -73,7 +73,7 @@ def export_models(run: Path, held: ExportedModels, to: str, out: Path) -> dict[s
     for name, few in held.rows.items():
         file, module = out / f"{name}{kind.suffix}", held.models[name].cpu().eval()
         if isinstance(module, BoostedTrees) and to != "onnx":
-            raise ExportFailed(f"{name}: boosted trees are no graph of tensors, which {to} holds; write them as onnx")
+            raise ExportFailed(f"{name}: boosted trees cannot be exported as {to}; use onnx")
         inputs = few if len(few) >= 3 else few.repeat(3, *[1] * (few.dim() - 1))  # exporters take 1 for a fixed size
         with _quiet():
             try:
@@ -95,7 +95,7 @@ def export_models(run: Path, held: ExportedModels, to: str, out: Path) -> dict[s
 
 def _make(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise BadInput(f"{out} is there already and not empty; give another folder")
+        raise BadInput(f"{out} already exists and is not empty; give another folder")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -116,8 +116,8 @@ def _compare(module: nn.Module, same: Callable[[Tensor], Tensor], inputs: Tensor
             wanted, got = module(rows), same(rows)
         if wanted.shape != got.shape or not torch.allclose(wanted, got, rtol=_TOLERANCE, atol=_TOLERANCE):
             raise ExportFailed(
-                f"what was written gives other numbers than the model on {len(rows)} rows: it does something that "
-                "the format cannot say, such as a branch on its data"
+                f"the exported model gives different outputs from the original on {len(rows)} rows: it does "
+                "something that the format cannot express, such as branching on its data"
             )
 
 
@@ -284,7 +284,9 @@ def export_party_models(folder: Path, to: str, out: Path, code: CodeSources | No
     find_format(to)
     run, facts = RunFolder(folder), read_facts(folder)
     if facts is None or facts.party is None:
-        raise BadInput(f"{folder} is no party's part of a run over the network; thinwire.load_run exports whole runs")
+        raise BadInput(
+            f"{folder} is not one party's part of a run over the network; thinwire.load_run exports whole runs"
+        )
     own = read_party_view(run.job, facts.party, code=code or CodeSources.parse())
     held = _collect_label_party(own, facts) if own.is_label_party else _collect_feature_party(own, facts)
     for name, module in held.models.items():

@@ -33,8 +33,8 @@ def list_models(folder: Path) -> list[str]:
     found = sorted(file.stem for file in layout.model_files(folder))
     if not found:
         raise BadInput(
-            f"{folder} holds no models: {folder / 'models'} is missing or empty. Train to the end first, or give the "
-            "run's folder"
+            f"{folder} holds no models: {folder / 'models'} is missing or empty. Finish training first, or give the "
+            "run folder"
         )
     return found
 
@@ -60,7 +60,7 @@ def load_model(folder: Path, name: str, module: nn.Module, weights: str = "deliv
         # Infinity may be meant in a buffer, as a bound or in a mask.
         wrong = ~tensor.isfinite() if key in parameters else tensor.isnan()
         if tensor.is_floating_point() and bool(wrong.any()):
-            raise BadInput(f"{file}: {key} holds NaN or infinity; the training went wrong")
+            raise BadInput(f"{file}: {key} holds NaN or infinity; training diverged")
 
 
 def hash_models(folder: Path, names: Iterable[str]) -> str:
@@ -77,7 +77,7 @@ def _content(file: Path, files: Files) -> bytes:
     try:
         return files.read(file)
     except FileNotFoundError:
-        raise BadInput(f"{file} is missing: the run has not ended, or its folder is not whole") from None
+        raise BadInput(f"{file} is missing: the run has not finished, or its folder is incomplete") from None
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from None
 
@@ -90,7 +90,7 @@ class RunFolder:
 
     def __post_init__(self) -> None:
         if not self.path.is_dir():
-            raise BadInput(f"{self.path} is no folder of a run; give the one that `thinwire train` or `party` named")
+            raise BadInput(f"{self.path} is not a run folder; give the one that `thinwire train` or `party` named")
         list_models(self.path)
 
     @property
@@ -109,7 +109,7 @@ class RunFolder:
     @cached_property
     def private(self) -> PrivateState:
         if not (self.path / layout.PRIVATE).exists():
-            raise BadInput(f"{self.path / 'private.json'} is missing: the run's folder is not whole")
+            raise BadInput(f"{self.path / 'private.json'} is missing: the run folder is incomplete")
         return PrivateState.open(self.path, self.files)
 
     @property
@@ -144,7 +144,9 @@ class RunFolder:
         checkpoints = Checkpoints(self.path / layout.CHECKPOINTS, self.private.mac_key, owner, files=self.files)
         loaded = checkpoints.load(self.private.generation, lambda _: None)
         if loaded is None or me not in loaded.tensors:
-            raise BadState(f"{self.path} holds no checkpoint of {me!r}, so what its rows have lost is not known")
+            raise BadState(
+                f"{self.path} holds no checkpoint of {me!r}, so the privacy its rows have already spent is unknown"
+            )
         return loaded.tensors[me]
 
     def label_party_adds(self, label_party: PartyName) -> bool:
@@ -185,7 +187,7 @@ class PinnedModels:
             self._held = _PINS.validate_python(json.loads(files.read(file)) if file.exists() else {})
         except (OSError, ValueError) as error:
             raise BadState(
-                f"{file} is damaged ({error}); remove it, and parties are taken at their word once more"
+                f"{file} is damaged ({error}); remove it, and the next model of each party is trusted as it is"
             ) from None
 
     def find(self, run: str, party: PartyName) -> OfferedModel | None:

@@ -201,7 +201,7 @@ class LabelModel:
         self.run, self.hash = folder.run, folder.hash_party_models(me, is_label_party=True)
         self.recipe = own.recipe.digest()
         if not isinstance(own.section, LabelEntry):
-            raise BadInput(f"{me!r} is no label party")
+            raise BadInput(f"{me!r} is not the label party")
         self.outputs = ScoreFormat.load(Outputs.of(find_loss(own.section)), folder.path, me)
         self.pins = PinnedModels(folder.path / layout.SERVING, folder.files)
         if data.bottom is not None:
@@ -237,14 +237,14 @@ def is_new_run(model: _AnyModel, held: Mapping[str, _AnyModel]) -> bool:
     """
     first = next(iter(held.values())).rows
     if (model.rows.count, model.rows.digest) != (first.count, first.digest):
-        raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
+        raise BadInput("the new run has other rows than the one in use; restart every party with it")
     if model.run not in held:
         return True
     before, now = held[model.run].hash, model.hash
     if before != now:
         raise BadInput(
             f"it is the run that is in use, but its file has changed: its model was {before[:12]} and is {now[:12]} "
-            "now. Bring back the file that the run wrote, or train a new run"
+            "now. Restore the file that the run wrote, or train a new run"
         )
     return False
 
@@ -292,7 +292,7 @@ def find_run(
     """
     if source.is_dir():
         if run is not None:
-            raise BadInput(f"{source} is a run's folder already; leave --run out")
+            raise BadInput(f"{source} is already a run folder; remove --run")
         return RunSource(read_party_view(source / layout.JOB, name, settings, CodeSources.parse(code)), source, which)
     own = read_party_view(source, name, settings, CodeSources.beside(source, code))
     return RunSource(own, run or Path("runs") / source.stem / name, which)
@@ -322,7 +322,10 @@ def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, sa
         write_alignment(kept, alignment, folder.files)
     else:
         when = f"{alignment.when:%Y-%m-%d %H:%M} UTC"
-        say(f"these ids were aligned on {when}: that holds; to align anew, all parties remove theirs: {kept}")
+        say(
+            f"these ids were aligned on {when}, and that alignment is reused; to align again, all parties "
+            f"remove theirs: {kept}"
+        )
     texts = [text.decode() for text in own_ids.texts(alignment.rows)]
     outside = frozenset(own_ids.decode()) - set(texts)
     unmatched = UnmatchedRows.outside_alignment(alignment)
@@ -357,7 +360,7 @@ def _align(
             return party.align(ids, backend, AlignTerms(), lambda *_: None, groups)
     except Refused as error:
         raise BadInput(
-            f"{error}. This party's ids are new ({kept.name}, the last alignment, is of others or not there). If the "
-            "others go on with an earlier one, bring back the ids that were aligned then; or end all, remove "
+            f"{error}. This party's ids are new ({kept.name}, the last alignment, is of others or not there). If "
+            "the others go on with an earlier one, restore the ids that were aligned then; or end all, remove "
             f"{layout.NEW_ROWS}/ from every party's run, and start them together"
         ) from None

@@ -95,11 +95,11 @@ def open_answer(party: PartyName, body: bytes | memoryview) -> memoryview:
     if view and view[0] == _GIVEN:
         return view[1:]
     if not view or view[0] != _REFUSED:
-        raise PartyFailed(party, f"{party!r} sent an answer that is none")
+        raise PartyFailed(party, f"{party!r} sent an invalid answer")
     try:
         told = _Refusal.model_validate_json(bytes(view[1:]))
     except ValidationError:
-        raise PartyFailed(party, f"{party!r} sent a refusal that is none") from None
+        raise PartyFailed(party, f"{party!r} sent an invalid refusal") from None
     failed: QuestionFailed = make_refusal(told.kind, party, f"{party!r}: {printable(told.message)[:_LONGEST]}")
     raise failed
 

@@ -168,11 +168,13 @@ class NamedColumns:
 
     def _check(self, where: str, one: Any) -> None:
         if not isinstance(one, dict):
-            raise BadColumn(f"{where} is no object; give all rows as objects of columns, or all as lists of numbers")
+            raise BadColumn(
+                f"{where} is not an object; give all rows as objects of columns, or all as lists of numbers"
+            )
         unknown = next((name for name in one if name not in self.names), None)
         if unknown is not None:
             hint = did_you_mean(unknown[:40], self.names) or f"; it has {quote_names(self.names)}"
-            raise BadColumn(f"{where} has {unknown[:40]!r}, which is no column of the model{hint}")
+            raise BadColumn(f"{where} has {unknown[:40]!r}, which is not a column of the model{hint}")
         missing = [name for name in self.required if name not in one]
         if missing:
             raise BadColumn(f"{where} lacks {quote_names(missing)}; give null where a value is missing")
@@ -235,7 +237,7 @@ def read_row_ranges(text: str, count: int | None) -> list[range]:
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         is_open = bool(dash) and not last
         if not first.isdecimal() or not (last or "0").isdecimal() or max(len(first), len(last)) > 18:
-            raise BadInput(f"--rows {part.strip()!r}: write row numbers from 0 and ranges, such as 3,10-19,90-")
+            raise BadInput(f"--rows {part.strip()!r}: use row numbers from 0 and ranges, such as 3,10-19,90-")
         if is_open and count is None:
             raise BadInput(f"--rows {part.strip()!r}: write the last row of the range too, such as 10-19")
         rows = range(int(first), (count or 0) if is_open else int(last or first) + 1)

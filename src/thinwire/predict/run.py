@@ -95,7 +95,7 @@ def load_run(
     """
     path = Path(folder)
     if not path.is_dir():
-        raise BadInput(f"{path} is no folder of a run")
+        raise BadInput(f"{path} is not a run folder")
     there = RunFolder(path)
     if job is None and modules is None:
         there.require_whole("every party runs its half: thinwire predict ... --name PARTY")
@@ -360,7 +360,7 @@ def read_new_rows(
     if set(files) != set(run.parties):
         missing = [name for name in run.parties if name not in files]
         extra = [name for name in files if name not in run.parties]
-        what = f"{', '.join(missing)} is missing" if missing else f"{', '.join(extra)} is no party with features"
+        what = f"{', '.join(missing)} is missing" if missing else f"{', '.join(extra)} is not a party with features"
         raise BadInput(f"--features: give a file for each of {', '.join(run.parties)}; {what}")
     sections: dict[PartyName, PartyEntry] = {one.name: one for one in (*file.party, file.label_party)}
     tables = {

@@ -46,12 +46,12 @@ def check_output_path(path: Path, resume: bool) -> None:
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise BadInput(f"--out {path}: the name must end with .csv or .parquet")
     if path.exists():
-        raise BadInput(f"--out {path} is there already; give another name, or remove it")
+        raise BadInput(f"--out {path} already exists; give another name, or remove it")
     if not path.parent.is_dir():
         raise BadInput(f"--out {path}: there is no folder {path.parent}")
     if _blocks_of(path).exists() and not resume:
         raise BadInput(
-            f"{_blocks_of(path)} holds a prediction that was not ended; go on with --resume, or remove that folder"
+            f"{_blocks_of(path)} holds an unfinished prediction; resume it with --resume, or remove that folder"
         )
 
 
@@ -60,7 +60,7 @@ def _blocks_of(path: Path) -> Path:
 
 
 class ScoreFile:
-    """Writes one; `done` blocks are there already, and have the same heading."""
+    """Writes one; `done` blocks already exist, and have the same heading."""
 
     def __init__(self, path: Path, heading: dict[str, Any], resume: bool) -> None:
         check_output_path(path, resume)
@@ -92,7 +92,7 @@ class ScoreFile:
         try:
             before = json.loads((self._folder / "heading.json").read_bytes())
         except (OSError, ValueError):
-            raise BadInput(f"{self._folder} cannot be gone on with: it is damaged; remove it") from None
+            raise BadInput(f"{self._folder} cannot be resumed: it is damaged; remove it") from None
         changed = [name for name in sorted(heading) if before.get(name) != heading[name]]
         if changed:
             raise BadInput(
@@ -294,7 +294,7 @@ def score_over_network(party: EmbeddingClient, rows: Tensor, patience_seconds: f
         while True:
             ready = party.wait_for_parties(patience_seconds)
             if ready.run != run:
-                raise PartyMissing(party.own.me, "another model has come into use; begin anew with it", 0)
+                raise PartyMissing(party.own.me, "another model is now in use; start over with it", 0)
             try:
                 yield _ask(party, ready, asked, patience_seconds)
                 break

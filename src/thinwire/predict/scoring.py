@@ -196,7 +196,7 @@ def _finite(party: PartyName, symbols: Symbols) -> Tensor:
 def require_rows(rows: Rows, count: int) -> None:
     """Row numbers that a peer asks for are looked at before they are used."""
     if len(rows) == 0 or int(rows.min()) < 0 or int(rows.max()) >= count:
-        raise BadInput(f"rows must be from 0 to {count - 1}, one at least")
+        raise BadInput(f"rows must be from 0 to {count - 1}, at least one of them")
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def describe_run_baselines(run: RunRecord) -> list[str]:
 
 
 def describe_importance(found: Importance) -> list[str]:
-    """What each party's data is worth, in a sentence; at a feature party, what its own columns are."""
+    """Value of each party's data, in a sentence; at a feature party, what its own columns are."""
     metric, gains = name_score(found.metric), _describe_gains(found)
     if not found.parties:
         best = ", ".join(f"{one.column} {format_score(one.lost)}" for one in found.columns[:_FIRST_COLUMNS])
@@ -168,7 +168,7 @@ def describe_importance(found: Importance) -> list[str]:
     worth = ", ".join(
         f"{one.party} {format_score(one.worth)} (without it {format_score(one.without)})" for one in ranked
     )
-    return [f"What each party's data is worth, in {metric}: {worth}.", *gains]
+    return [f"Value of each party's data, in {metric}: {worth}.", *gains]
 
 
 def _describe_gains(found: Importance) -> list[str]:
@@ -208,10 +208,10 @@ def _party_figures(found: Importance) -> list[Figure]:
         ),
         _draw_importance(
             "worth-by-party",
-            "What each party's data is worth",
+            "Value of each party's data",
             (f"{metric} lost without it", f"{metric} without it"),
             [(one.party, "", one.worth, one.without) for one in worth],
-            "One party's embedding is replaced by its mean over the test rows; the model is not trained again.",
+            "One party's embedding is replaced by its mean over the test rows; the model is not retrained.",
         ),
     ]
 
@@ -230,7 +230,7 @@ def _column_figures(found: Importance, sign: int) -> list[Figure]:
             (one.column, one.party, one.lost, None if found.value is None else found.value - sign * one.lost)
             for one in listed
         ],
-        "One column is permuted at its owner; mean of 3 permutations, a single one from 1,000 test rows on."
+        "One column is permuted at its owner; mean of 3 permutations, only one permutation from 1,000 test rows on."
         + (f" The table has {more} more." if more > 0 else ""),
     )
     return [figure]
@@ -245,7 +245,7 @@ def _gain_figures(found: Importance) -> list[Figure]:
     bars = [Bar(one.column, {one.party: one.share}) for one in rows[:_MOST_BARS]]
     cells = tuple((f"{one.column} ({one.party})", f"{one.share:.1%}") for one in rows)
     drawn = Bars(title, head, bars, "{:.0%}".format, left=_COLUMN_NAMES)
-    note = "By how much splits lowered the loss in training; columns of many different values gain some by chance."
+    note = "How much splits reduced the training loss; columns with many distinct values gain some of it by chance."
     return [Figure("gain-by-column", title, drawn.svg(), ("", head), cells, note)]
 
 

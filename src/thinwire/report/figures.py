@@ -155,7 +155,7 @@ _NO_LINK = (
     "Wall-clock seconds. Simulated parties take turns in one process, so none of them waits; with [link] in the job "
     "file, waiting and sending are simulated too."
 )
-_REAL = "Wall-clock seconds at this party. Sending is handing a message to the log and the connection."
+_REAL = "Wall-clock seconds at this party. Sending means passing a message to the log and the connection."
 
 
 def time_figures(run: RunRecord) -> list[Figure]:

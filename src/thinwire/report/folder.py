@@ -82,13 +82,13 @@ def read_openly(folder: Path) -> RunRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Refuses what is no run's folder, with the file and what is wrong with it."""
+    """Refuses what is not a run folder, with the file and what is wrong with it."""
     if not folder.is_dir():
-        raise BadInput(f"{folder}: there is no such folder; give the one that `thinwire train` or `party` named")
+        raise BadInput(f"{folder}: the folder does not exist; use the one that `thinwire train` or `party` printed")
     if not is_run(folder):
         raise BadInput(
-            f"{folder} holds no {layout.ABOUT}: it is no run's folder, or its run has not begun. Give the "
-            "folder that `thinwire train` or `thinwire party` named"
+            f"{folder} holds no {layout.ABOUT}: it is not a run folder, or its run has not started. Use the folder "
+            "that `thinwire train` or `thinwire party` printed"
         )
     about = _model(folder / layout.ABOUT, RunInfo)
     heartbeats: list[Heartbeat] = []
@@ -160,12 +160,14 @@ def _text(path: Path, files: Files = PLAIN) -> str:
     try:
         size = path.stat().st_size
         if path.is_symlink():
-            raise BadInput(f"{path} is a link; a run writes none, and the report would show what lies behind it")
+            raise BadInput(
+                f"{path} is a link; a run writes no links, and the report would show what the link points to"
+            )
         if size > _LARGEST:
             raise BadInput(f"{path} has {size} bytes; a run writes no such file")
         return files.read(path).decode("utf-8")
     except UnicodeDecodeError:
-        raise BadInput(f"{path}: not UTF-8; it is not what a run writes") from None
+        raise BadInput(f"{path}: not UTF-8; this is not what a run writes") from None
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
 
@@ -173,7 +175,7 @@ def _text(path: Path, files: Files = PLAIN) -> str:
 def _why(error: Any) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}; it is not what a run writes"
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}; this is not what a run writes"
     return f"not what a run writes ({error})"
 
 
@@ -184,12 +186,12 @@ _MOST = 200
 def runs_in(given: Path) -> list[Path]:
     """The folder itself where it holds a run, or those that lie in it; refuses a folder without any."""
     if not given.exists():
-        raise BadInput(f"{given}: there is no such folder; give the one that `thinwire train` or `party` named")
+        raise BadInput(f"{given}: the folder does not exist; use the one that `thinwire train` or `party` printed")
     found = find_runs(given)
     if not found:
         raise BadInput(
-            f"{given} holds no run: neither it nor a folder in it has an {layout.ABOUT}, which "
-            "a run writes as it begins"
+            f"{given} holds no run: neither it nor a folder in it has an {layout.ABOUT}, which a run writes when it "
+            "starts"
         )
     return found
 
@@ -263,7 +265,7 @@ def write_page(html: str, path: Path) -> Path:
     """Overwrites a report, and nothing else."""
     try:
         if path.exists() and not _is_report(path):
-            raise BadInput(f"{path} is there already and is no report; give another --out")
+            raise BadInput(f"{path} already exists and is not a report; use a different --out")
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, html.encode())
     except OSError as error:

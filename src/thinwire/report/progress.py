@@ -166,13 +166,13 @@ class RunProgress(ProgressLine):
         parties = [mine for mine in event["diagnostics"].values() if isinstance(mine, dict)]
         refined = [one for mine in parties for one in mine.get("refined_after", [])]
         for one in refined[self._refined :]:
-            self.note(f"{self.name}: the training loss stands still, so messages are finer from round {one} on")
+            self.note(f"{self.name}: the training loss has plateaued, so messages are finer from round {one} on")
         self._refined = max(self._refined, len(refined))
         found = [one for mine in parties for one in mine.get("backed_off", [])]
         for one in found[self._backed_off :]:
             self.note(
                 f"{self.name}: the training loss rose from {one['lowest_loss']:.3g} to {one['loss']:.3g}, so from "
-                f"round {one['round']} on {one['to']} cached steps a round, not {one['from']}"
+                f"round {one['round']} on {one['to']} cached steps per round, not {one['from']}"
             )
         self._backed_off = max(self._backed_off, len(found))
 

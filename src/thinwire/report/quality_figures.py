@@ -129,7 +129,7 @@ def _residuals(quality: Quality) -> Figure | None:
         return None
     line = Line("test rows", [Point((a + b) / 2, n) for a, b, n in quality.residuals], 0)
     chart = Chart("Residuals", "label minus prediction", "test rows", [line], size=HALF, warm_up=0)
-    return of_lines("residuals", chart, "The outermost half percent on either side is drawn at the edge.")
+    return of_lines("residuals", chart, "The outermost 0.5 % on either side is drawn at the edge.")
 
 
 def _predictions(quality: Quality) -> Figure | None:

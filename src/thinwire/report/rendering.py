@@ -195,9 +195,9 @@ def _describe_quality(quality: Quality) -> dict[str, Any]:
 
 def _explain_no_quality(run: RunRecord) -> str:
     if run.about.me not in (None, run.about.label_party):
-        return f"Model quality is known to {run.about.label_party}, which has the labels."
+        return f"Only {run.about.label_party}, which has the labels, knows the model quality."
     if not run.about.test_rows:
         return "The job has no test rows, so model quality is not measured."
     if run.state == "running":
         return "Model quality is measured at the end of the run."
-    return "The outputs of the last evaluation were not finite, or of a kind that is not measured here."
+    return "The outputs of the last evaluation were not finite, or their quality cannot be measured here."

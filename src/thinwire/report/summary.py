@@ -108,7 +108,7 @@ def name_group(runs: Sequence[RunRecord]) -> RunGroup:
     return RunGroup(name, tuple(run for run in runs if run.events) or tuple(runs))
 
 
-_STATES = {"running": "still running", "finished": "finished", "stopped": "stopped before its end"}
+_STATES = {"running": "still running", "finished": "finished", "stopped": "stopped early"}
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _target_tile(run: RunRecord) -> Tile | None:
 
 def sentence(run: RunRecord) -> str:
     """The run in one sentence."""
-    where = "" if run.about.me is None else f" This is what {run.about.me} knows of it."
+    where = "" if run.about.me is None else f" This report shows what {run.about.me} knows about the run."
     return f"{run.about.method} on {on_what(run)}; {_STATES[run.state]}.{where}"
 
 

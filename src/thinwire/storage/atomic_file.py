@@ -22,7 +22,7 @@ class WriteFailed(ThinwireError):
         self.bytes_needed = bytes_needed
         self.is_out_of_files = error.errno in (errno.EMFILE, errno.ENFILE)
         self.lacks_room = self.is_out_of_files or error.errno in (errno.ENOSPC, errno.EDQUOT)  # waiting may help
-        super().__init__(f"{path}: {bytes_needed} bytes could not be written: {error.strerror or error}")
+        super().__init__(f"{path}: could not write {bytes_needed} bytes: {error.strerror or error}")
 
 
 @contextmanager

@@ -104,9 +104,9 @@ class Checkpoints:
             raise BadInput(f"{self._folder}: generation {generation} after {self._good.generation}")
         for name, held in tensors.items():
             if not _NAME.fullmatch(name):
-                raise BadInput(f"{name!r} cannot name a file of tensors")
+                raise BadInput(f"{name!r} is not a valid name for a tensor file")
             if (spoiled := _find_spoiled(held)) is not None:
-                raise Diverged(f"{name}: {spoiled} holds NaN; use a smaller learning rate, or prepare the features")
+                raise Diverged(f"{name}: {spoiled} holds NaN; lower the learning rate, or prepare the features")
         state = canonical_json(data)
         needed = len(state) + sum(tensor.nbytes for held in tensors.values() for tensor in held.values())
         new = self._folder / f"new-{self._incarnation:06d}"
@@ -189,8 +189,8 @@ class Checkpoints:
                 reasons.append(f"fell back to generation {generation}")
             return LoadedCheckpoint(data, tensors, generation, reasons)
         raise BadState(
-            f"{self._folder} holds no checkpoint that can be used ({'; '.join(reasons)}); bring the run's folder, "
-            "private.json included, back from a copy of one moment, or begin a new run in another folder"
+            f"{self._folder} holds no checkpoint that can be used ({'; '.join(reasons)}); restore the run folder, "
+            "including private.json, from a single backup, or start a new run in another folder"
         )
 
     def _loaded(

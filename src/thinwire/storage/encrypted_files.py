@@ -54,9 +54,7 @@ class DamagedFile(BadState):
 
     def __init__(self, path: Path, what: str) -> None:
         self.what = f"{path.name} {what}"
-        super().__init__(
-            f"{path} {what}; bring the run's folder back from a copy, or begin a new run in another folder"
-        )
+        super().__init__(f"{path} {what}; restore the run folder from a backup, or start a new run in another folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ def decrypt_records(read: Callable[[int], bytes], key: RunKey, name: str, path: 
     if not header.startswith(MARK):
         raise DamagedFile(path, "is not encrypted, as this run's files are: it was replaced or cut off")
     if len(header) < HEADER_SIZE:
-        raise DamagedFile(path, "is cut off")
+        raise DamagedFile(path, "is truncated")
     cipher = key.cipher(name, header[len(MARK) :])
     index, record = 0, read(RECORD + TAG)
     while True:
@@ -125,7 +123,9 @@ def decrypt_records(read: Callable[[int], bytes], key: RunKey, name: str, path: 
         try:
             yield cipher.decrypt(_nonce(index, last=not following), record, None)
         except (InvalidTag, ValueError):
-            raise DamagedFile(path, "is damaged, cut off, or of another place or run: it does not open") from None
+            raise DamagedFile(
+                path, "is damaged, cut off, or from another path or run: it cannot be decrypted"
+            ) from None
         if not following:
             return
         index, record = index + 1, following
@@ -168,7 +168,7 @@ class Wrapped:
         try:
             return self.cipher.decrypt(record[:_NONCE_SIZE], record[_NONCE_SIZE:], _NUMBER.pack(number))
         except InvalidTag:
-            raise ValueError("it does not open") from None
+            raise ValueError("it cannot be decrypted") from None
 
 
 PLAIN_RECORDS = Wrapped()
@@ -219,7 +219,7 @@ class Files:
         if self.key is not None:
             return b"".join(self._decrypt(path, self.key))
         if path.exists() and not (path.is_file() or path.is_dir()):
-            raise DamagedFile(path, "is no plain file")  # a pipe or a device may have no end
+            raise DamagedFile(path, "is not a regular file")  # a pipe or a device may have no end
         data = path.read_bytes()
         if data.startswith(MARK):
             raise DamagedFile(path, "is encrypted, and encryption.json, which says how, is not there")

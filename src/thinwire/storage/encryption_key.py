@@ -36,7 +36,7 @@ def new_key(path: Path) -> None:
             write_all(descriptor, [text])
         sync_folder(path.parent)
     except FileExistsError:
-        raise BadKey(f"{path} is there already, and runs may need it; give another name") from None
+        raise BadKey(f"{path} already exists, and runs may need it; choose another name") from None
     except OSError as error:
         raise BadKey(f"{path} cannot be written: {error.strerror}") from None
 
@@ -48,10 +48,10 @@ def read_key(path: Path) -> bytes:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise BadKey(f"{path} is no plain file; name the key file itself")
+                raise BadKey(f"{path} is not a regular file; name the key file itself")
             if status.st_mode & 0o077:
                 raise BadKey(
-                    f"{path}: others than its owner may read or change this key (mode "
+                    f"{path}: users other than its owner can read or change this key (mode "
                     f"{stat.S_IMODE(status.st_mode):04o}); make it private: chmod 600 {path}"
                 )
             data = file.read(_MOST_BYTES)
@@ -67,8 +67,8 @@ def read_key(path: Path) -> bytes:
         key = b""
     if len(key) != KEY_BYTES:
         raise BadKey(
-            f"{path} is no key: a key is {KEY_BYTES} bytes, or {2 * KEY_BYTES} hex digits; `thinwire key FILE` makes "
-            "a new one"
+            f"{path} is not a key: a key is {KEY_BYTES} bytes, or {2 * KEY_BYTES} hex digits; `thinwire key FILE` "
+            "makes a new one"
         )
     return key
 
@@ -172,7 +172,7 @@ def _read_marker(folder: Path) -> _Marker | None:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         raise BadState(
-            f"{path} is damaged; bring it back from a copy: without it nothing in the folder can be read"
+            f"{path} is damaged; restore it from a backup: without it nothing in the folder can be read"
         ) from None
     raise BadState(f"{path} has format {held['format']}, this version reads {FORMAT}; use the version that wrote it")
 

@@ -23,7 +23,7 @@ def dump_indented_json(value: Any, sort_keys: bool = False) -> bytes:
 
 
 def parse_object(raw: bytes) -> dict[str, Any] | None:
-    """None where it is no JSON object."""
+    """None where it is not JSON object."""
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):

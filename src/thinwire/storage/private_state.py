@@ -130,8 +130,8 @@ class PrivateState:
         known = _read(self._folder / layout.PRIVATE, self._files).charges.get(path.name, 0)
         if log.lines < known:
             raise BadState(
-                f"{path} holds {log.lines} charges of the privacy ledger, and has held {known}: its end was cut off, "
-                "or it is an older copy; bring the newest one back, or begin a new run in another folder"
+                f"{path} holds {log.lines} charges of the privacy ledger, and has held {known}: its end was cut "
+                "off, or it is an older copy; restore the newest one, or start a new run in another folder"
             )
         return log
 
@@ -167,7 +167,7 @@ class PrivateState:
 
 
 def _read(path: Path, files: Files) -> _Fields:
-    way_out = "bring it back from a copy, or begin a new run in another folder"
+    way_out = "restore it from a backup, or start a new run in another folder"
     try:
         if path.stat().st_mode & 0o077:
             raise BadInput(f"{path} holds secrets and is open to others; close it: chmod 600 {path}")
@@ -177,7 +177,7 @@ def _read(path: Path, files: Files) -> _Fields:
     except (ValueError, RecursionError) as error:
         if isinstance(error, BadInput):
             raise
-        raise BadState(f"{path} is damaged: it is no JSON; {way_out}") from None
+        raise BadState(f"{path} is damaged: it is not JSON; {way_out}") from None
     if isinstance(held, dict) and isinstance(held.get("format"), int) and held["format"] > FORMAT:
         raise BadState(
             f"{path} has format {held['format']}, this version reads {FORMAT}; use the version that wrote it"
@@ -256,7 +256,7 @@ class ChargeLog:
                 _ = entry["charge"]
             except (ValueError, KeyError, TypeError):
                 raise BadState(
-                    f"{self._path}, line {number + 1}: the record of the privacy ledger is damaged; bring it back "
-                    "from a copy, or begin a new run in another folder"
+                    f"{self._path}, line {number + 1}: the record of the privacy ledger is damaged; restore it from "
+                    "a backup, or start a new run in another folder"
                 ) from None
             yield entry

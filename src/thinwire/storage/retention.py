@@ -32,9 +32,9 @@ class RemovedPart:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Refuses what is no run's folder, and one in which a party runs; none can begin meanwhile."""
+    """Refuses what is not a run folder, and one in which a party runs; none can begin meanwhile."""
     if not (folder / layout.PRIVATE).exists():
-        raise BadInput(f"{folder} is no run's folder: it holds no {layout.PRIVATE}")
+        raise BadInput(f"{folder} is not a run folder: it holds no {layout.PRIVATE}")
     require_readable(folder)
     lock = FolderLock(folder)
     lock.acquire()
@@ -91,12 +91,12 @@ def require_able_to_go_on(folder: Path) -> None:
     """Refuses a run whose rows were forgotten, or whose checkpoints were cleaned away at its end."""
     if (folder / layout.FORGOTTEN).exists():
         raise BadInput(
-            f"rows were forgotten in {folder}, so that this run cannot go on; train anew without them, in another "
-            f"--out: --from {folder} takes over the weights"
+            f"rows were erased in {folder}, so this run cannot be resumed; train again without them in a different "
+            f"--out; --from {folder} reuses the weights"
         )
     if (folder / layout.PRIVATE).exists() and not (folder / layout.CHECKPOINTS).exists() and is_finished(folder):
         raise BadInput(
-            f"the run in {folder} is finished, and its checkpoints were cleaned away; its models are there"
+            f"the run in {folder} is finished, and its checkpoints were removed; its models are still there"
         )
 
 

@@ -47,7 +47,7 @@ class RunDirectory:
     def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
         """Starts a new run; refuses a folder that holds one already."""
         if (self.folder / layout.EVENTS).exists() and not self.is_unsaved():
-            raise BadInput(f"{self.folder} holds a run already; resume it, or give another folder")
+            raise BadInput(f"{self.folder} already holds a run; resume it, or use another folder")
         self.files = begin_files(self.folder, self._key)
         self._open()
         self._private.set_noise_secret(noise_secret)
@@ -73,7 +73,7 @@ class RunDirectory:
 
     def _require_ours(self) -> None:
         if self._lock is not None and not self._lock.still_mine():
-            raise Replaced(f"{self.folder}: another process has taken over from this one, which was stopped")
+            raise Replaced(f"{self.folder}: this process was stopped and another one has taken over")
 
     def keep(self, party: PartyName, kept: Mapping[str, str]) -> None:
         """What a party's model needs beside its weights, as JSON, or CSV where its name says so."""
@@ -166,8 +166,8 @@ class RunDirectory:
         different = sorted(key for key, value in job.items() if data["job"].get(key, value) != value)
         if different:
             raise BadState(
-                f"{self.folder} was made by another job: {', '.join(different)} differ; resume with the same job, or "
-                "begin a new run in another folder"
+                f"{self.folder} was created by another job: {', '.join(different)} differ; resume with the same "
+                "job, or start a new run in another folder"
             )
 
     def write(self, name: str, content: bytes) -> None:

@@ -1,6 +1,6 @@
 """`run.json`, which says what wrote a run's folder and who took part; and an earlier run, to begin from it.
 
-An earlier run's folder is read and never changed: its models, and its optimisers' memory.
+An earlier run's folder is read and never changed: its models, and its optimizers' state.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _held(folder: Path) -> dict[str, Any] | None:
 
 def _damaged(folder: Path) -> BadState:
     return BadState(
-        f"{folder / layout.RUN} is damaged; bring it back from a copy, or begin a new run in another folder"
+        f"{folder / layout.RUN} is damaged; restore it from a backup, or start a new run in another folder"
     )
 
 
@@ -105,9 +105,9 @@ class EarlierRun:
         self.folder = Path(folder)
         if not (self.folder / layout.MODELS).is_dir():
             what = (
-                "has not ended: go on with it first" if (self.folder / layout.JOB).exists() else "is no run's folder"
+                "has not finished: resume it first" if (self.folder / layout.JOB).exists() else "is not a run folder"
             )
-            raise BadInput(f"{self.folder} {what}; it holds no models to begin from")
+            raise BadInput(f"{self.folder} {what}; it holds no models to start from")
         self.facts: RunFacts | None = read_facts(self.folder)
         self._files = open_folder(self.folder)
 
@@ -142,7 +142,7 @@ class EarlierRun:
     @cached_property
     def optimizers(self) -> dict[str, dict[str, Tensor]]:
         """Their memory, by the models' names; from the last checkpoint."""
-        way_out = "begin without the optimisers' memory"
+        way_out = "start without the optimizer state"
         if not (self.folder / layout.PRIVATE).exists():
             raise BadInput(f"{self.folder} holds no checkpoint; {way_out}")
         private = PrivateState.open(self.folder, self._files)

@@ -100,7 +100,7 @@ def read_tensors(path: Path, told: WrittenTensors, files: Files = PLAIN) -> dict
         try:
             return _tensors(view_bytes(map_content(file)))
         except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise BadState(f"{path.name} is no safetensors file: {error}") from None
+            raise BadState(f"{path.name} is not a safetensors file: {error}") from None
 
 
 def _tensors(data: Tensor) -> dict[str, Tensor]:

@@ -13,11 +13,11 @@ from thinwire.report.record import Coefficient, CoefficientTable
 from thinwire.training.scorecards import format_scorecard, list_scorecard
 
 _LARGEST_EXPONENT = 700.0
-_LEFT_OUT = "left out: constant, or a combination of earlier columns"
+_LEFT_OUT = "left out: constant, or a linear combination of earlier columns"
 _NOT_IDENTIFIED = "not identified: a combination of other parties' columns gives the same outputs"
-_UNSETTLED = "coefficients still changed in the last round; raise epochs"
+_UNSETTLED = "coefficients were still changing in the last round; raise epochs"
 _WHY_NO_ERRORS = {
-    Outcome.NOT_ASKED: "standard errors were not asked for (inference = true)",
+    Outcome.NOT_ASKED: "standard errors were not requested (inference = true)",
     Outcome.DECLINED: "no standard errors: not every party offers inference = true",
     Outcome.PENALISED: "no standard errors: they belong to coefficients without a penalty, and l2 is above 0",
     Outcome.WEIGHTED: "no standard errors: rows are weighted",

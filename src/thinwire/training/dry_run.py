@@ -223,7 +223,7 @@ def _warn_of_small_savings(job: Job, first: Mapping[str, int], others: Mapping[s
     if job.recipe.name != "thin" or not plain or plain > _LITTLE * ours:
         return []
     return [
-        f"thin saves little over svfl here ({format_bytes(ours)} against {format_bytes(plain)}): a message holds few "
+        f"thin saves little over svfl here ({format_bytes(ours)} against {format_bytes(plain)}): messages hold few "
         "values; use larger batches, or svfl"
     ]
 
@@ -236,10 +236,10 @@ def _warnings(job: Job) -> list[str]:
         flat = party.features.flatten(1)
         constant = int((flat == flat[0]).all(dim=0).sum())
         if constant:
-            found.append(f"{party.name}: {constant} of {flat.shape[1]} columns are constant, and teach nothing")
+            found.append(f"{party.name}: {constant} of {flat.shape[1]} columns are constant and carry no information")
         largest = float(flat.abs().max())
         if largest > 1000:
-            found.append(f"{party.name}: values up to {largest:.3g}; bring columns to a like scale first")
+            found.append(f"{party.name}: values up to {largest:.3g}; standardise the columns first")
     return found
 
 

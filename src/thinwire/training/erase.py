@@ -33,18 +33,19 @@ class Erasure:
 
     def describe(self) -> list[str]:
         """For people."""
-        lines = [f"{self.folder}: {self.asked} to forget, {len(self.rows)} of them known as training rows here"]
+        lines = [f"{self.folder}: {self.asked} to erase, {len(self.rows)} of them are training rows of this run"]
         lines += [f"  removed: {one.path} ({one.bytes} bytes)" for one in self.removed]
         if not self.removed:
-            lines.append("  nothing was left in it that holds single rows")
-        lines += [f"  look yourself: {name} is not a file of ours" for name in self.unknown]
+            lines.append("  it holds no other data about single rows")
+        lines += [f"  check this yourself: thinwire did not write {name}" for name in self.unknown]
         lines += [f"  {file} still holds {count} of them: remove them there" for file, count in self.still_in.items()]
         return [
             *lines,
-            "The models have learned from these rows, and still have: removing rows does not change weights. Other "
-            "parties hold surrogates and messages of their own; each forgets in its own folder.",
-            "To train without them: remove them from the tables, run `thinwire align` again, then train anew (nothing"
-            f" of them remains), or with --from {self.folder} (faster; a trace of them stays in the weights).",
+            "The models were trained on these rows and are unchanged: erasing rows does not change weights. Other "
+            "parties hold their own surrogates and messages; each runs `thinwire forget` in its own folder.",
+            "To train without them: remove them from the tables, run `thinwire align` again, then train from "
+            f"scratch (nothing of them remains), or with --from {self.folder} (faster, but a trace of them stays in "
+            "the weights).",
         ]
 
 
@@ -58,12 +59,12 @@ def erase_rows(
     """
     folder = Path(folder)
     if not ids and not rows:
-        raise BadInput("say what to forget: ids, or row numbers from 0")
+        raise BadInput("name the rows to erase: ids, or row numbers from 0")
     with alone_in(folder):
         if not is_finished(folder) and not give_up:
             raise BadInput(
-                f"the run in {folder} has not ended, and could not go on without these rows: its batches and the "
-                "other parties' surrogates count on them. Let it end first, or give it up: --give-up"
+                f"the run in {folder} has not ended, and cannot continue without these rows: its batches and the "
+                "other parties' surrogates depend on them. Let it finish first, or abandon it with --give-up"
             )
         tables = list(_read_tables(folder))
         wanted = {_normalize(one) for one in ids}
@@ -153,6 +154,6 @@ def _record(folder: Path, found: Erasure) -> None:
         "asked": found.asked,
         "rows": found.rows,
         "removed": [asdict(one) for one in found.removed],
-        "models": "unchanged: they have learned from these rows",
+        "models": "unchanged: they were trained on these rows",
     }
     files.replace(path, before + json.dumps(line).encode() + b"\n")

@@ -141,7 +141,7 @@ def describe_unmeasured(parties: Sequence[FeatureParty | LabelParty]) -> str:
     """Why a party has no columns; nothing where each has some."""
     counts = {party.name: len(list_columns(party)) for party in parties}
     said = [
-        f"{name} has {count} columns, more than the {MOST_COLUMNS} that are permuted one by one"
+        f"{name} has {count} columns, more than the {MOST_COLUMNS} that can be permuted one by one"
         for name, count in counts.items()
         if count > MOST_COLUMNS
     ]
@@ -152,7 +152,7 @@ def describe_unmeasured(parties: Sequence[FeatureParty | LabelParty]) -> str:
 
 
 def _receive_test_rows(party: FeatureParty, recipe: Recipe, h: Tensor) -> Tensor:
-    """Embeddings of test rows, or of their owners, as the label party has them: one a row."""
+    """Embeddings of test rows, or of their owners, as the label party has them: one per row."""
     sent = compress_for_scoring(recipe, h).to_tensor()
     return sent if party.owners is None else party.owners.held_out[HeldOut.TEST].select_all().expand(sent)
 

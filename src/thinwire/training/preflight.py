@@ -112,8 +112,8 @@ def check_recipe(own: PartyView) -> Iterator[Check]:
     if approved:
         yield ok("approval", f"{own.me!r} has approved this agreement")
     else:
-        way_out = f'give --yes to `thinwire party`, or write approved = "{consent.digest[:16]}" into its section'
-        yield warning("approval", f"nobody has approved this agreement for {own.me!r} yet", way_out)
+        way_out = f'use --yes with `thinwire party`, or set approved = "{consent.digest[:16]}" in its section'
+        yield warning("approval", f"this agreement is not yet approved for {own.me!r}", way_out)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,11 @@ def _row_ids(own: PartyView) -> Checks[dict[str, str | None]]:
         return {}
     if ids is None:
         way_out = f"name them in the section of {own.me!r} as ids = {{ file, column }}; only a digest travels"
-        yield warning("row ids", "not named: whether all hold the same rows in one order stays unchecked", way_out)
+        yield warning(
+            "row ids",
+            "not given: thinwire cannot check that all parties hold the same rows in the same order",
+            way_out,
+        )
     else:
         yield ok("row ids", f"{ids.count} ids, all different, digest {ids.digest[:12]}", **found)
     return found
@@ -159,7 +163,7 @@ def _row_ids(own: PartyView) -> Checks[dict[str, str | None]]:
 def _data(own: PartyView) -> Checks[OwnData | None]:
     foreign = [module for module in own.modules.values() if not own.code.allow(module)]
     if foreign:
-        says = f"the job names code, {', '.join(foreign)}: nothing of it runs here unless --code ./FOLDER allows it"
+        says = f"the job names code, {', '.join(foreign)}: it does not run here unless --code ./FOLDER allows it"
         yield from skip_checks(("data", "model"), says)
         return None
     try:
@@ -263,9 +267,9 @@ def _memory(data: int, state: int, caveat: str, format_bytes: BytesShown) -> Che
     facts = {"data_bytes": data, "state_bytes": state, "free_bytes": free}
     says = f"{format_bytes(data)} of data, about {format_bytes(state)} of surrogates, workset and models{caveat}"
     if free is None:
-        return ok("memory", f"{says}; how much is free is not known here", **facts)
-    says += f"; {format_bytes(free)} are free beside the data"
-    way_out = "take a machine with more memory, fewer rows, narrower embeddings, or a recipe without surrogates"
+        return ok("memory", f"{says}; the amount of free memory is unknown here", **facts)
+    says += f"; {format_bytes(free)} are free besides the data"
+    way_out = "use a machine with more memory, fewer rows, narrower embeddings, or a recipe without surrogates"
     if state > free:
         return problem("memory", says, way_out, **facts)
     return warning("memory", says, way_out, **facts) if state > _MUCH * free else ok("memory", says, **facts)
@@ -282,12 +286,12 @@ def _free_memory() -> int | None:
 
 def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
     if not (folder / layout.PRIVATE).exists():
-        return ok("run folder", f"{folder} is new: the run begins there")
+        return ok("run folder", f"{folder} is new: the run starts there")
     try:
         private = PrivateState.open(folder, open_folder(folder, own.encryption_key))
         if private.abort_reason is not None:
             return problem(
-                "run folder", f"the run in {folder} was aborted by {private.abort_reason!r}", "give another --out"
+                "run folder", f"the run in {folder} was aborted by {private.abort_reason!r}", "use a different --out"
             )
         if held is not None and (folder / layout.JOB).exists():
             require_same_text(folder, own.format_document(), digest_tables(own.me, held.data))
@@ -295,13 +299,13 @@ def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
         return problem("run folder", "holds another run, or cannot be read", str(error))
     if private.is_finished:
         return warning("run folder", f"the run in {folder} has finished", "a new run needs another --out")
-    return ok("run folder", f"{folder} holds this run, and it goes on there", starts=private.incarnation)
+    return ok("run folder", f"{folder} holds this run, which resumes there", starts=private.incarnation)
 
 
 def _disk(folder: Path, needed: int, format_bytes: BytesShown) -> Check:
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
-        return problem("disk", f"{there} cannot be written to", "give another --out, or the right to write there")
+        return problem("disk", f"{there} cannot be written to", "use a different --out, or grant write permission")
     free = shutil.disk_usage(there).free
     facts = {"needed_bytes": needed, "free_bytes": free}
     says = f"about {format_bytes(needed)} for checkpoints and logs, {format_bytes(free)} are free"

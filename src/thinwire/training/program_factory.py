@@ -321,7 +321,7 @@ def keep_threads(saved: int | None) -> Iterator[None]:
     if saved is None or saved == given:
         yield
         return
-    _log.warning("computing with %d threads, as the run did before, not %d: it resumes to the bit", saved, given)
+    _log.warning("using %d threads, as before, instead of %d, so that the run resumes bit for bit", saved, given)
     torch.set_num_threads(saved)
     try:
         yield

@@ -170,7 +170,7 @@ class Result:
     def report(self, path: str | Path) -> Path:
         """One self-contained HTML file about the run, written there."""
         if self.record is None:
-            raise BadInput("this result holds no record of its run; `thinwire report` makes one from a run's folder")
+            raise BadInput("this result holds no record of its run; `thinwire report` creates one from a run folder")
         return write_report([self.record], Path(path))
 
     def to_pandas(self) -> Any:
@@ -249,7 +249,7 @@ def compute_scores(
 
 def require_finite_loss(loss: float) -> float:
     if not isfinite(loss):
-        raise Diverged(f"the loss is {loss}; use a smaller learning rate, or a finer compressor")
+        raise Diverged(f"the loss is {loss}; lower the learning rate, or use a finer compressor")
     return loss
 
 

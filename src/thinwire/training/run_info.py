@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _FEW = 1024
 
 
-_WHERE = "over the network: gRPC with mutual TLS, one process a party"
+_WHERE = "over the network: gRPC with mutual TLS, one process per party"
 
 
 def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> RunInfo:
@@ -142,7 +142,7 @@ def _count_held_out(party: FeatureParty | LabelParty, which: HeldOut) -> int:
 def svfl_round(
     widths: Mapping[PartyName, int], rows: int, batches: Batches, owners: Mapping[PartyName, Groups]
 ) -> SvflRound:
-    """Split learning without compression: every row's embedding goes up once an epoch, its derivative comes down.
+    """Split learning without compression: every row's embedding goes up once per epoch, its derivative comes down.
 
     Where rows have owners in common, one for each owner of a batch.
     """
@@ -166,7 +166,7 @@ def _count_owners(owners: RowOwners, batches: Batches) -> list[int]:
 
 
 def _message_bytes(rows: int, width: int) -> int:
-    """As the codec writes it; of a long one the beginning is written, and 4 bytes a value added."""
+    """As the codec writes it; of a long one the beginning is written, and 4 bytes per value added."""
     few = min(rows, _FEW)
     values = torch.randn(few, width, generator=torch.Generator().manual_seed(0))
     return HEADER_SIZE + len(encode(Identity().compress(values, torch.Generator()))) + 4 * (rows - few) * width
@@ -190,12 +190,12 @@ def loss_name(loss: object) -> str:
     return str(getattr(loss, "__name__", type(loss).__name__)).strip("_")
 
 
-_ONCE = "every batch is exchanged, and learned from once"
+_ONCE = "every batch is exchanged and used for one update"
 _OVERLAPS = {
     Overlap.NONE: "",
-    Overlap.DETERMINISTIC: ", taken while an embedding travels",
-    Overlap.FILLING: ", as many as fit while an embedding travels",
-    Overlap.AHEAD: ", taken while two embeddings travel",
+    Overlap.DETERMINISTIC: ", taken while an embedding is in transit",
+    Overlap.FILLING: ", as many as fit while an embedding is in transit",
+    Overlap.AHEAD: ", taken while two embeddings are in transit",
 }
 
 
@@ -207,21 +207,21 @@ def describe_axes(recipe: Recipe, where: str) -> dict[str, str]:
 def describe_link(link: Link | None) -> str:
     """Where a simulated run runs."""
     if link is None:
-        return "all parties simulated in one process, without a link's clock"
-    rate = "a link without limit" if isinf(link.bandwidth_mbit) else f"a link of {link.bandwidth_mbit:g} Mbit/s"
+        return "all parties simulated in one process, without a link clock"
+    rate = "an unlimited link" if isinf(link.bandwidth_mbit) else f"a link of {link.bandwidth_mbit:g} Mbit/s"
     down = "" if link.down_bandwidth_mbit is None else f" up and {link.down_bandwidth_mbit:g} Mbit/s down"
-    more = f", {len(link.parties)} parties with links of their own" if link.parties else ""
+    more = f", {len(link.parties)} parties with their own links" if link.parties else ""
     return f"all parties simulated in one process, on {rate}{down}, {link.latency_ms:g} ms one way{more}"
 
 
 def _what(recipe: Recipe) -> str:
-    up = f"embeddings go up {_stream(recipe.uplink)}"
-    scored = "" if isinstance(recipe.scoring, Identity) else f"; of rows that are only scored, by {recipe.scoring}"
+    up = f"embeddings are sent up {_stream(recipe.uplink)}"
+    scored = "" if isinstance(recipe.scoring, Identity) else f"; for rows that are only scored, by {recipe.scoring}"
     if recipe.labels is Labels.SHARED:
         return f"{up}{scored}; down go all parties' embeddings and the top model, {_stream(recipe.top)}"
     if isinstance(recipe.schedule, OneWay):
-        return f"{up}{scored}; nothing comes down"
-    return f"{up}{scored}; derivatives come down {_stream(recipe.downlink)}"
+        return f"{up}{scored}; nothing is sent down"
+    return f"{up}{scored}; derivatives (gradients) are sent down {_stream(recipe.downlink)}"
 
 
 def _stream(spec: StreamSpec) -> str:
@@ -232,39 +232,41 @@ def _stream(spec: StreamSpec) -> str:
 
 def _when(recipe: Recipe) -> str:
     if recipe.order == "update_first":
-        return (
-            f"{_describe_schedule(recipe)}; every update comes before its exchange, from the surrogates as they are"
-        )
+        return f"{_describe_schedule(recipe)}; every update precedes its exchange and uses the current surrogates"
     return _describe_schedule(recipe)
 
 
 def _describe_schedule(recipe: Recipe) -> str:
     match recipe.schedule:
         case CachedSteps(reuse=1, overlap=Overlap.AHEAD):
-            return f"{_ONCE}; the next embedding leaves before this one's answer is here"
+            return f"{_ONCE}; the next embedding is sent before the answer to this one arrives"
         case CachedSteps(reuse=1):
             return _ONCE
         case CachedSteps() as cached:
             xi = cached.xi_degrees
             weights = "" if xi is None else f", rows weighted by their cosine, up to {xi:g} degrees"
             return (
-                f"the last {cached.capacity} exchanges are kept, each serves {cached.reuse} updates, {cached.steps} "
-                f"local steps a round{_OVERLAPS[cached.overlap]}{weights}"
+                f"the last {cached.capacity} exchanges are cached, each is used for {cached.reuse} updates, "
+                f"{cached.steps} local steps per round{_OVERLAPS[cached.overlap]}{weights}"
             )
         case OneWay() as one_way:
             return (
-                f"every row is sent once; the label party then learns by itself, in at most {one_way.passes} passes "
-                "over what it has"
+                f"every row is sent once; the label party then trains by itself, in at most {one_way.passes} passes "
+                "over the received data"
             )
         case LocalSteps(steps=1):
             return _ONCE
         case LocalSteps() as local:
-            return f"every batch is exchanged, and learned from {local.steps} times"
+            return f"every batch is exchanged and used for {local.steps} updates"
     return _ONCE
 
 
 def _who(recipe: Recipe) -> str:
     labels = "labels go to every party" if recipe.labels is Labels.SHARED else "labels stay with the label party"
-    summed = "; it sees the sum of the embeddings alone" if isinstance(recipe.aggregation, SecureSum) else ""
-    defence = "" if isinstance(recipe.defence, NoDefence) else f"; derivatives are guarded by {recipe.defence}"
+    summed = "; it sees only the sum of the embeddings" if isinstance(recipe.aggregation, SecureSum) else ""
+    defence = (
+        ""
+        if isinstance(recipe.defence, NoDefence)
+        else f"; derivatives (gradients) are protected by {recipe.defence}"
+    )
     return labels + summed + defence

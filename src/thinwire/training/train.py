@@ -90,7 +90,7 @@ def train(
     key = None if job.encryption_key is None else Path(job.encryption_key)
     directory = None if out is None else RunDirectory(Path(out), key)
     if resume and directory is None:
-        raise BadInput("resume needs the run's directory: give out=")
+        raise BadInput("resume needs the run directory: set out=")
     if directory is None or not resume or directory.is_unsaved():
         return _begin(job, looking, directory, on_round)
     directory.require_begun()
@@ -108,8 +108,8 @@ def _require_time(job: Job) -> None:
     schedule = job.recipe.schedule
     if isinstance(schedule, CachedSteps) and schedule.overlap is Overlap.FILLING and job.link is None:
         raise IncompatibleRecipe(
-            "overlap='filling' takes cached steps while messages travel; without a link they take no time in a "
-            "simulated run, and not one step would be taken. Give the job a link, or use overlap=True"
+            "overlap='filling' takes cached steps while messages are in transit; without a link, messages take no "
+            "time in a simulated run and no step would be taken. Give the job a link, or use overlap=True"
         )
 
 

@@ -58,14 +58,14 @@ def test_classes_in_a_given_order_and_a_given_task() -> None:
 
 def test_labels_that_are_refused() -> None:
     wrong: list[tuple[list[Any], dict[str, Any], str]] = [
-        (["a", "a"], {}, "all 2 labels in 'y' are 'a'; training needs two classes"),
+        (["a", "a"], {}, "all 2 labels in 'y' are 'a'; training needs at least two classes"),
         ([1.5, 1.5], {}, "all 2 labels in 'y' are 1.5"),
         (["a", None], {}, "row 2 has no label in 'y'"),
-        ([1.0, float("inf")], {}, "row 2, label 'y' is 'inf', no finite number; correct it"),
-        (["1", "2", "1e999"], {}, "row 3, label 'y' is '1e999', no finite number"),
-        ([1.5, float("nan"), 2.5], {"task": "regression"}, "row 2, label 'y' is 'nan', no finite number"),
+        ([1.0, float("inf")], {}, "row 2, label 'y' is 'inf', not a finite number; correct it"),
+        (["1", "2", "1e999"], {}, "row 3, label 'y' is '1e999', not a finite number"),
+        ([1.5, float("nan"), 2.5], {"task": "regression"}, "row 2, label 'y' is 'nan', not a finite number"),
         (["a", "b", "c"], {"task": "binary"}, "holds 3 classes"),
-        (["a", "b"], {"classes": ("a", "b", "c")}, "no training row is of class 'c'"),
+        (["a", "b"], {"classes": ("a", "b", "c")}, "no training row has class 'c'"),
         (["a", "b"], {"classes": ("a", "a")}, "names one class twice"),
         ([f"x{k}" for k in range(1200)], {}, "is it the label column"),
     ]
@@ -74,7 +74,7 @@ def test_labels_that_are_refused() -> None:
             LabelCoding.fit({"y": labels}, "y", **arguments)
     coding = LabelCoding.fit({"y": ["a", "b"]}, "y")
     with pytest.raises(
-        BadLabels, match="row 2, label 'y' is 'c', a class that no training row has; they have 'a', 'b'"
+        BadLabels, match="row 2, label 'y' is 'c', a class that no training row has; the classes are 'a', 'b'"
     ):
         coding.apply({"y": ["a", "c"]})
     with pytest.raises(BadState, match="no coding of labels"):

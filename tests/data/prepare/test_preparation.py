@@ -150,7 +150,7 @@ def test_times_in_seconds_keep_their_digits() -> None:
     assert output(fitted, x, "seen").tolist() == (output(fitted, x, "seen")[0] + np.arange(50)).tolist()
     assert output(fitted, x, "year").tolist() == list(range(1980, 2030))  # as it is
     assert same(Preparation.from_json(fitted.to_json()).apply({"seen": seen, "year": [1980] * 50})[:, :1], x[:, :1])
-    assert "taken off" in fitted.columns[0].says
+    assert " minus " in fitted.columns[0].says
     other = Preparation.fit({"seen": [one + 3 for one in seen]}, Settings.model_validate(FOR_TREES))
     assert scale_of(other) == scale_of(fitted), "the same for rows of about the same time"
     known = Preparation.fit(
@@ -332,11 +332,13 @@ def test_rows_that_do_not_fit_are_refused() -> None:
         preparation.apply({**good, "age": ["inf"]})
     with pytest.raises(BadColumn, match="column 'ok' holds 'perhaps', neither true nor false"):
         preparation.apply({**good, "ok": ["perhaps"]})
-    with pytest.raises(BadColumn, match="there is no column 'age', it has 'Age', 'ok', 'day'; did you mean 'Age'"):
+    with pytest.raises(
+        BadColumn, match="there is no column 'age'; the columns are 'Age', 'ok', 'day'; did you mean 'Age'"
+    ):
         preparation.apply({"Age": ["1"], "ok": ["no"], "day": ["2024-01-01"]})
     with pytest.raises(BadTable, match="no rows"):
         preparation.apply({"age": [], "ok": [], "day": []})
-    with pytest.raises(BadTable, match="int is no table"):
+    with pytest.raises(BadTable, match="int is not a table"):
         preparation.apply(3)
 
 
@@ -349,19 +351,19 @@ def test_tables_that_cannot_be_fitted() -> None:
         Preparation.fit({"age": ["1,5", "-2,25", "3"]})
     with pytest.raises(BadColumn, match="no column is left to learn from"):
         Preparation.fit({"a": [1, 1], "b": [None, None]})
-    with pytest.raises(BadColumn, match="there is no column 'aeg', it has 'age'; did you mean 'age'"):
+    with pytest.raises(BadColumn, match="there is no column 'aeg'; the columns are 'age'; did you mean 'age'"):
         Preparation.fit({"age": [1, 2]}, Settings(types={"aeg": "number"}))
     with pytest.raises(BadColumn, match="there is no column 'aeg'"):
         Preparation.fit({"age": [1, 2]}, Settings(known={"aeg": [0.0, 1.0]}))
-    with pytest.raises(BadColumn, match=r"known\.age is what is known of a number, but types says category"):
+    with pytest.raises(BadColumn, match=r"known\.age describes a number, but types declares category"):
         Preparation.fit({"age": [1, 2]}, Settings(known={"age": [0.0, 1.0]}, types={"age": "category"}))
     with pytest.raises(BadColumn, match=r"known\.age must be \[lowest, highest\]"):
         Preparation.fit({"age": [1, 2]}, Settings(known={"age": [1.0, 0.0]}))
     with pytest.raises(BadColumn, match="holds list<item: int64>"):
         Preparation.fit({"age": [[1], [2]]})
-    with pytest.raises(BadColumn, match="would become 5000 numbers a row; use a smaller vocabulary, fewer buckets"):
+    with pytest.raises(BadColumn, match="would become 5000 features; use a smaller vocabulary, fewer buckets"):
         Preparation.fit({"town": ["x", "y"]}, Settings(known={"town": 5000}))
-    with pytest.raises(BadColumn, match="are they meant"):
+    with pytest.raises(BadColumn, match="is that intended"):
         Preparation.fit({"age": [1e300, 2]})
 
 

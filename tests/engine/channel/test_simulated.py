@@ -168,8 +168,8 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
     with pytest.raises(Deadlock) as caught:
         simulation.run({"a": waiter("a", "b", UP, 4), "b": waiter("b", "c", DOWN, 3), "c": lambda: None})
     assert str(caught.value) == (
-        "nobody can move: 'a' waits for EMBEDDING of round 4 from 'b'; "
-        "'b' waits for DERIVATIVE of round 3 from 'c', which has ended"
+        "deadlock: 'a' waits for EMBEDDING of round 4 from 'b'; 'b' waits for DERIVATIVE of round 3 from 'c', "
+        "which has ended"
     )
     assert caught.value.waits == (Wait("a", "b", UP, 4), Wait("b", "c", DOWN, 3))
     assert sorted(seen) == ["a", "b"]
@@ -210,7 +210,7 @@ def test_a_failure_stops_the_others_and_is_raised_from_where_it_happened() -> No
     assert stopped == ["a"]
     assert "a_faulty_step" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert caught.value.__notes__ == ["in the program of 'b'"]
-    with pytest.raises(TransportError, match="make a new one"):
+    with pytest.raises(TransportError, match="create a new one"):
         simulation.run(dict.fromkeys("abc", never_begins))
 
 

@@ -532,7 +532,7 @@ def test_precision_doubles_with_the_level_down_to_the_finest() -> None:
     assert [step / steps[0] for step in steps] == pytest.approx([1, 0.5, 0.25, 0.15, 0.15])
     assert StdGrid(Refining(0.2, 0.5)).compress(x, generator()) == StdGrid(0.2).compress(x, generator())
     assert str(StdGrid(Refining(8.0, 0.5), stochastic=True)) == "StdGrid(8 to 0.5, stochastic=True)"
-    with pytest.raises(BadParameter, match="least_rows is about random rounding"):
+    with pytest.raises(BadParameter, match="least_rows applies to stochastic rounding"):
         StdGrid(1.0, least_rows=8)
     with pytest.raises(BadParameter, match="Refining: finest must be above 0"):
         Refining(1.0, 0.0)

@@ -51,12 +51,12 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (QSGD, "QSGD: give either bits or levels"),
     (lambda: QSGD(bits=2, levels=3), "QSGD: give either bits or levels"),
     (lambda: QSGD(bits=0), "QSGD: bits must be from 1 to 16, got 0"),
-    (lambda: QSGD(bits=2.5), "QSGD: bits must be a whole number from 1 to 16, got 2.5"),  # type: ignore[arg-type]
+    (lambda: QSGD(bits=2.5), "QSGD: bits must be an integer from 1 to 16, got 2.5"),  # type: ignore[arg-type]
     (lambda: QSGD(levels=0), "QSGD: levels must be from 1 to 65536, got 0"),
     (lambda: Uniform(17), "Uniform: bits must be from 1 to 16, got 17"),
     (lambda: Uniform(2, dither=1), "Uniform: dither must be True or False, got 1"),  # type: ignore[arg-type]
-    (lambda: Uniform(2, bounds=(1, 1)), "Uniform: bounds must rise and be finite"),
-    (lambda: Uniform(2, bounds=(0, float("inf"))), "Uniform: bounds must rise and be finite"),
+    (lambda: Uniform(2, bounds=(1, 1)), "Uniform: bounds must be increasing and finite"),
+    (lambda: Uniform(2, bounds=(0, float("inf"))), "Uniform: bounds must be increasing and finite"),
     (lambda: Uniform(2, bounds=3), "Uniform: bounds must be a pair"),  # type: ignore[arg-type]
     (lambda: Uniform(2, bounds=(1, 2, 3)), "Uniform: bounds must be a pair"),  # type: ignore[arg-type]
     (lambda: HexLattice(0), "HexLattice: bits must be above 0 and at most 12, got 0"),
@@ -72,13 +72,13 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: PoissonBinomial(0, 0.1), "PoissonBinomial: trials must be from 1 to 65535, got 0"),
     (lambda: PoissonBinomial(4, 0.3), "PoissonBinomial: beta must be above 1e-06 and at most 0.25, got 0.3"),
     (lambda: PoissonBinomial(4, 0.1, 0), "PoissonBinomial: bound must be above 1e-30 and at most 1e+30, got 0"),
-    (lambda: Milestones((1, 2)), "Milestones: the rounds must rise from 0"),
-    (Milestones, "Milestones: the rounds must rise from 0"),
-    (lambda: Milestones((0, 2), (5, 3), (5, 4)), "Milestones: the rounds must rise from 0"),
+    (lambda: Milestones((1, 2)), "Milestones: the rounds must increase from 0"),
+    (Milestones, "Milestones: the rounds must increase from 0"),
+    (lambda: Milestones((0, 2), (5, 3), (5, 4)), "Milestones: the rounds must increase from 0"),
     (lambda: Milestones(3), "Milestones: 3 is not a pair (round, value)"),  # type: ignore[arg-type]
     (lambda: Milestones((0, 2), ("a", 3)), "Milestones: ('a', 3) is not a pair"),  # type: ignore[arg-type]
-    (lambda: Uniform(4, bounds=(0, 1e39)), "Uniform: bounds must rise and be finite in float32"),
-    (lambda: Uniform(4, bounds=(1, 1 + 1e-12)), "Uniform: bounds must rise and be finite in float32"),
+    (lambda: Uniform(4, bounds=(0, 1e39)), "Uniform: bounds must be increasing and finite in float32"),
+    (lambda: Uniform(4, bounds=(1, 1 + 1e-12)), "Uniform: bounds must be increasing and finite in float32"),
     (lambda: DiminishingError("x"), "DiminishingError: initial must be a positive number, got 'x'"),  # type: ignore[arg-type]
     (lambda: DiminishingError(0), "DiminishingError: initial must be a positive number, got 0"),
     (lambda: Then(TopK(0.1), "sign"), "Then: both parts must be compressors, got 'sign'"),  # type: ignore[arg-type]

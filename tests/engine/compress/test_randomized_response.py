@@ -112,5 +112,5 @@ def test_more_bins_than_words_allow_are_refused_and_not_claimed() -> None:
 
 
 def test_a_choice_of_places_would_undo_it() -> None:
-    with pytest.raises(IncompatibleRecipe, match="protects values, but the choice of places would show"):
+    with pytest.raises(IncompatibleRecipe, match="protects values, but the choice of positions would leak"):
         Then(TopK(0.5), RandomizedResponse(2.0, 4))

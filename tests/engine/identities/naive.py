@@ -22,7 +22,7 @@ Compress = Callable[[int, int, Tensor], Tensor]  # (k, t, v) -> C(v)
 
 @dataclass
 class Network:
-    """Bottom models f_k, a top model, every party's features, labels, the batches and one step size."""
+    """Bottom models f_k, a top model, every party's features, labels, the batches and one learning rate."""
 
     bottoms: list[nn.Module]
     top: nn.Module

@@ -122,7 +122,7 @@ def test_the_ledger_itself_refuses_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thinwire.job.privacy_plan.PrivacyPlan.limit_batches", lambda _, batches, *__: batches)
     budget = Budget(poisson_binomial_epsilon(4, 0.05, WIDTH, 3, 2, 1e-5) + 1e-9)
     given = job(pbm(4, 0.05), epochs=4, eval_every=1000, training=Frozen(), budget=budget)
-    with pytest.raises(BudgetExceeded, match="'p0': the privacy budget ends here"):
+    with pytest.raises(BudgetExceeded, match="'p0': the privacy budget is exhausted"):
         tw.train(given)
 
 
@@ -142,8 +142,8 @@ def test_announced_rows_are_counted_as_they_come(monkeypatch: pytest.MonkeyPatch
     ("recipe", "settings", "says"),
     [
         (pbm(4, 0.05), {"training": Frozen(), "budget": Budget(1e-6)}, "allows no round of pbm"),
-        (pbm(4, 0.05), {"budget": Budget(8)}, "nothing bounds what leaves this party"),
-        (svfl(), {"training": Frozen(), "budget": Budget(8)}, "nothing bounds what leaves this party"),
+        (pbm(4, 0.05), {"budget": Budget(8)}, "nothing bounds what this party sends"),
+        (svfl(), {"training": Frozen(), "budget": Budget(8)}, "nothing bounds what this party sends"),
     ],
 )
 def test_budgets_that_cannot_be_kept_are_refused(recipe: tw.Recipe, settings: dict[str, Any], says: str) -> None:
@@ -258,7 +258,7 @@ def test_label_dp_does_not_depend_on_which_labels_there_are() -> None:
 
 def test_a_defence_needs_private_labels() -> None:
     recipe = replace(cvfl(Uniform(4)), defence=MaxNorm())
-    with pytest.raises(IncompatibleRecipe, match="MaxNorm hides labels, and shared labels are sent"):
+    with pytest.raises(IncompatibleRecipe, match="MaxNorm hides labels, but shared labels are sent"):
         trained(recipe)
 
 

@@ -83,7 +83,7 @@ def test_a_resumed_run_is_the_same(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SUMMED)
 def test_no_single_embedding_goes_up_or_down(name: str) -> None:
-    """Up: masked bodies only. Down: one body for the sum, not one a party."""
+    """Up: masked bodies only. Down: one body for the sum, not one per party."""
     entries = trained(summed(name), parties=4, epochs=1).ledger.entries()
     plain = trained(SUMMED[name], parties=4, epochs=1).ledger.entries()
 

@@ -235,7 +235,7 @@ def test_counts_are_learned_by_the_mean_square_of_their_derivatives() -> None:
 
 def test_labels_of_a_tiny_scale_are_refused() -> None:
     x, _ = make_table()
-    for scale, says in ((1e-7, "labels: a deviation of .* is too small for boosted trees"), (1.0, None)):
+    for scale, says in ((1e-7, "labels: a standard deviation of .* is too small for boosted trees"), (1.0, None)):
         y = scale * torch.randn(len(x), generator=torch.Generator().manual_seed(0))
         trees = BoostedTrees(curvature=2.0)
         job = make_job({"bank": (x, trees)}, y, Bias(0.0), tw.methods.boosting(), loss=tw.losses.squared_error)
@@ -334,7 +334,7 @@ def test_damaged_trees_are_refused(damage: str) -> None:
 def test_trees_of_more_outputs_are_refused() -> None:
     held = {name: tensor.clone() for name, tensor in fitted().state_dict().items()}
     held["output"][0] = 2
-    with pytest.raises(BadState, match="3 outputs a row, this model has 1"):
+    with pytest.raises(BadState, match="3 outputs per row, this model has 1"):
         BoostedTrees().load_state_dict(held)
 
 
@@ -394,10 +394,10 @@ def test_gaps_are_for_trees_alone_and_infinity_for_nobody() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
-        ({"batch_size": 64}, BadInput, "batch_size is not for boosted trees"),
+        ({"batch_size": 64}, BadInput, "batch_size does not apply to boosted trees"),
         ({"training": tw.privacy.Frozen()}, IncompatibleRecipe, "has no trees"),
-        ({"recipe": tw.methods.celu(2, 3)}, IncompatibleRecipe, "fresh derivative"),
-        ({"recipe": tw.methods.efvfl(tw.compress.TopK(0.5))}, IncompatibleRecipe, "none travel"),
+        ({"recipe": tw.methods.celu(2, 3)}, IncompatibleRecipe, "fresh gradient"),
+        ({"recipe": tw.methods.efvfl(tw.compress.TopK(0.5))}, IncompatibleRecipe, "none are sent"),
         ({"training": tw.privacy.DPBottom(1.0, 1.0)}, IncompatibleRecipe, "DPBottom"),
     ],
 )

@@ -91,11 +91,11 @@ def test_class_weights_multiply_the_rows() -> None:
 WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: cross_entropy(LOGIT, BITS), BadTensor, "use binary_cross_entropy"),
     (lambda: cross_entropy(LOGITS, CLASSES[:-1]), BadTensor, "32 rows of outputs but 31 labels"),
-    (lambda: cross_entropy(LOGITS, CLASSES - 100), BadTensor, "whole numbers from 0 to 4, got -"),
-    (lambda: cross_entropy(LOGITS, CLASSES + 3), BadTensor, "whole numbers from 0 to 4, got"),
-    (lambda: cross_entropy(LOGITS, CLASSES + 0.5), BadTensor, "whole numbers from 0 to 4, got"),
+    (lambda: cross_entropy(LOGITS, CLASSES - 100), BadTensor, "integers from 0 to 4, got -"),
+    (lambda: cross_entropy(LOGITS, CLASSES + 3), BadTensor, "integers from 0 to 4, got"),
+    (lambda: cross_entropy(LOGITS, CLASSES + 0.5), BadTensor, "integers from 0 to 4, got"),
     (lambda: cross_entropy(LOGITS, LOGITS), BadTensor, r"labels has shape \(32, 5\), expected \[B\]"),
-    (lambda: binary_cross_entropy(LOGIT, 2 * BITS - 1), BadTensor, "whole numbers from 0 to 1, got -1"),
+    (lambda: binary_cross_entropy(LOGIT, 2 * BITS - 1), BadTensor, "integers from 0 to 1, got -1"),
     (lambda: binary_cross_entropy(LOGITS, BITS), BadTensor, r"expected \[B\] or \[B, 1\]"),
     (lambda: squared_error(LOGIT, TARGET[:5]), BadTensor, "32 rows of outputs but 5 labels"),
     (lambda: with_class_weights(squared_error, [1, 2]), BadParameter, "squared_error has no classes"),
@@ -104,7 +104,7 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
         BadParameter,
         r"weighted: class_weights\[1\] must be at least",
     ),
-    (lambda: with_class_weights(cross_entropy, [0, 0]), BadParameter, "one number a class, not all 0"),
+    (lambda: with_class_weights(cross_entropy, [0, 0]), BadParameter, "one number per class, not all 0"),
     (lambda: with_class_weights(cross_entropy, [1, 2])(LOGITS, CLASSES), BadParameter, "2 values for 5 classes"),
     (
         lambda: with_class_weights(binary_cross_entropy, [1, 2, 3])(LOGIT, BITS),
@@ -157,5 +157,5 @@ def test_a_base_rate_is_finite_without_rows_of_a_class_and_zero_for_a_loss_of_on
     found = find_base_rate(cross_entropy, torch.tensor([0, 0, 1, 1]), 3)
     torch.testing.assert_close(found.softmax(dim=0), torch.tensor([4, 4, 1]).double() / 9)
     assert find_base_rate(lambda outputs, _: outputs.sum(dim=1), TARGET, 2).tolist() == [0, 0]
-    with pytest.raises(BadTensor, match="labels must be whole numbers from 0 to 1, got 2"):
+    with pytest.raises(BadTensor, match="labels must be integers from 0 to 1, got 2"):
         find_base_rate(cross_entropy, torch.tensor([0, 2]), 2)

@@ -118,7 +118,7 @@ def test_outputs_with_nan_give_nan(name: str) -> None:
 
 @pytest.mark.parametrize("value", [0, 1])
 def test_auc_needs_both_classes(value: int) -> None:
-    with pytest.raises(BadInput, match=f"AUC needs both classes: these 4 rows are all of class {value}"):
+    with pytest.raises(BadInput, match=f"AUC needs both classes: all 4 rows have class {value}"):
         compute("auc", torch.randn(4), torch.full((4,), value))
 
 
@@ -127,13 +127,13 @@ def test_auc_needs_both_classes(value: int) -> None:
     [
         ("accuracy", torch.zeros(3), torch.zeros(2), r"outputs of shape \(3,\) do not fit labels"),
         ("accuracy", torch.zeros(0), torch.zeros(0), "B at least 1"),
-        ("accuracy", torch.zeros(3), torch.tensor([-1, 1, 1]), "whole numbers from 0 to 1, got -1"),
-        ("accuracy", torch.zeros(2, 3), torch.tensor([0, 3]), "whole numbers from 0 to 2, got 3"),
-        ("accuracy@5", torch.zeros(2), torch.zeros(2), "accuracy@5 needs one logit a class"),
+        ("accuracy", torch.zeros(3), torch.tensor([-1, 1, 1]), "integers from 0 to 1, got -1"),
+        ("accuracy", torch.zeros(2, 3), torch.tensor([0, 3]), "integers from 0 to 2, got 3"),
+        ("accuracy@5", torch.zeros(2), torch.zeros(2), "accuracy@5 needs one logit per class"),
         ("accuracy@5", torch.zeros(2, 6), torch.zeros(2, 2), "accuracy@5: outputs of shape"),
         ("auc", torch.zeros(2, 3), torch.tensor([0, 1]), "auc is for two classes, the outputs have 3"),
         ("f1", torch.zeros(2, 3), torch.tensor([0, 1]), "f1 is for two classes"),
-        ("mse", torch.zeros(2, 3), torch.zeros(2), "mse is for one prediction a row"),
+        ("mse", torch.zeros(2, 3), torch.zeros(2), "mse is for one prediction per row"),
         ("mae", torch.zeros(2), torch.tensor([nan, 0.0]), "the labels hold NaN"),
     ],
 )

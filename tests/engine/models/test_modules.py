@@ -186,7 +186,7 @@ def test_interactions_are_products_of_any_two_parties() -> None:
     expected = summed + torch.stack([pairs[:, :2].sum(dim=1), pairs[:, 2:].sum(dim=1)], dim=1)
     torch.testing.assert_close(top(torch.cat([one, two, three], dim=1)), expected)
     for features in (6, 15):
-        with pytest.raises(BadParameter, match=f"of 6 numbers a party.*two parties or more, got {features}"):
+        with pytest.raises(BadParameter, match=f"of 6 numbers per party.*two parties or more, got {features}"):
             InteractionTop(features, classes=2, pairs=2)
 
 
@@ -288,19 +288,19 @@ def test_a_zero_half_has_cosine_0_and_a_quiet_derivative() -> None:
 
 
 WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
-    (lambda: LinearBottom(0, 4), BadParameter, "LinearBottom: in_features must be a whole number from 1 up"),
-    (lambda: LinearBottom(4, True), BadParameter, "LinearBottom: width must be a whole number.*got True"),
+    (lambda: LinearBottom(0, 4), BadParameter, "LinearBottom: in_features must be an integer from 1 up"),
+    (lambda: LinearBottom(4, True), BadParameter, "LinearBottom: width must be an integer.*got True"),
     (lambda: LinearBottom(4, 4, activation="gelu"), BadParameter, "LinearBottom: activation must be None or"),
-    (lambda: LinearBottom(4, 4)(normal(5)), BadTensor, "so 5 features a row, not in_features=4"),
-    (lambda: MLP(4, 8, 4), BadParameter, "MLP: hidden must be a list of whole numbers, got 8"),  # type: ignore[arg-type]
-    (lambda: MLP(4, [8, 0], 4), BadParameter, r"MLP: hidden\[1\] must be a whole number from 1 up, got 0"),
+    (lambda: LinearBottom(4, 4)(normal(5)), BadTensor, "so 5 features per row, not in_features=4"),
+    (lambda: MLP(4, 8, 4), BadParameter, "MLP: hidden must be a list of integers, got 8"),  # type: ignore[arg-type]
+    (lambda: MLP(4, [8, 0], 4), BadParameter, r"MLP: hidden\[1\] must be an integer from 1 up, got 0"),
     (lambda: MLP(4, [], 4, out_activation="x"), BadParameter, "MLP: out_activation must be None or one of"),
-    (lambda: CNN(1, 4, (14, 3)), BadParameter, r"CNN: image_size\[1\] must be a whole number from 4 up"),
+    (lambda: CNN(1, 4, (14, 3)), BadParameter, r"CNN: image_size\[1\] must be an integer from 4 up"),
     (lambda: CNN(1, 4, (14,)), BadParameter, "CNN: image_size and channels need two numbers each"),
     (lambda: CNN(1, 4, (14, 14))(normal(14, 14)), BadTensor, r"\(5, 14, 14\), expected \[B, 1, 14, 14\]"),
     (lambda: ResNet18(3, 4, 8)(normal(1, 8, 8)), BadTensor, r"ResNet18: .*expected \[B, 3, H, W\]"),
     (lambda: MVCNN(4, views=2)(normal(1, 8, 8)), BadTensor, r"MVCNN: .*expected \[B, 2, H, W\]"),
-    (lambda: LSTM(4, 0, 4), BadParameter, "LSTM: hidden must be a whole number from 1 up"),
+    (lambda: LSTM(4, 0, 4), BadParameter, "LSTM: hidden must be an integer from 1 up"),
     (lambda: LSTM(4, 4, 4)(normal(4)), BadTensor, r"LSTM: .*expected \[B, T, 4\]"),
     (lambda: DeepTower(None, 0, 4, []), BadParameter, "DeepTower: give fields_vocab, dense_features or both"),
     (lambda: DeepTower([1 << 25], 0, 4, []), BadParameter, "a float column is exact up to 16777216"),
@@ -311,7 +311,7 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
         "category column 1 holds 3 in row 1 of the batch, expected 0 to 2",
     ),
     (lambda: WideAndDeep([9], 0, 4, [])(torch.tensor([[-1.0]])), BadTensor, "column 0 holds -1 in row 0"),
-    (lambda: LinearTop(4, 0), BadParameter, "LinearTop: classes must be a whole number from 1 up"),
+    (lambda: LinearTop(4, 0), BadParameter, "LinearTop: classes must be an integer from 1 up"),
     (lambda: LinearTop(4, 2)(normal(5)), BadTensor, "LinearTop: the input has shape"),
     (lambda: MLPTop(4, [0], 2), BadParameter, r"MLPTop: hidden\[0\] must be"),
     (lambda: ScaledCosine(0), BadParameter, "ScaledCosine: scale must be above 0, got 0"),

@@ -1,4 +1,4 @@
-"""Step sizes at their first, middle and last round; optimisers against steps made by hand."""
+"""Learning rates at their first, middle and last round; optimisers against steps made by hand."""
 
 from __future__ import annotations
 
@@ -158,8 +158,8 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: SGD(0.1, weight_decay=-1), "SGD: weight_decay must be at least 0, got -1"),
     (lambda: SGD(0.1, nesterov=True), "SGD: nesterov needs momentum above 0"),
     (lambda: SGD(0.1, 0.9, nesterov=1), "SGD: nesterov must be True or False, got 1"),  # type: ignore[arg-type]
-    (lambda: SGD(0.1).lr_at(-1, 10), "SGD: round must be a whole number from 0 up, got -1"),
-    (lambda: SGD(0.1).lr_at(0, 0), "SGD: total_rounds must be a whole number from 1 up, got 0"),
+    (lambda: SGD(0.1).lr_at(-1, 10), "SGD: round must be an integer from 0 up, got -1"),
+    (lambda: SGD(0.1).lr_at(0, 0), "SGD: total_rounds must be an integer from 1 up, got 0"),
     (lambda: Adam(betas=(0.9, 1.0)), r"Adam: betas\[1\] must be at least 0 and below 1, got 1.0"),
     (lambda: Adam(betas=(0.9,)), "Adam: betas must be two numbers"),  # type: ignore[arg-type]
     (lambda: Adam(eps=0), "Adam: eps must be above 0, got 0"),
@@ -170,9 +170,9 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Cosine(0.1, 0.2), "Cosine: minimum must be at most lr = 0.1, got 0.2"),
     (lambda: Cosine(0.1, -0.2), "Cosine: minimum must be at least 0, got -0.2"),
     (lambda: StepMilestones(0.1, (5,)), r"milestones must be pairs \(round, factor\)"),  # type: ignore[arg-type]
-    (lambda: StepMilestones(0.1, ((9, 0.1), (5, 0.1))), r"the rounds must rise, got \[9, 5\]"),
+    (lambda: StepMilestones(0.1, ((9, 0.1), (5, 0.1))), r"the rounds must increase, got \[9, 5\]"),
     (lambda: StepMilestones(0.1, ((5, 0),)), r"milestones\[0\]'s factor must be above 0"),
-    (lambda: StepMilestones(0.1, ((5.5, 1),)), r"milestones\[0\]'s round must be a whole number"),  # type: ignore[arg-type]
+    (lambda: StepMilestones(0.1, ((5.5, 1),)), r"milestones\[0\]'s round must be an integer"),  # type: ignore[arg-type]
 ]
 
 

@@ -134,7 +134,7 @@ def test_left_out_columns_are_zeros() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"bins": 0}, "bins must be a whole number from 1 up"),
+        ({"bins": 0}, "bins must be an integer from 1 up"),
         ({"bins": 101}, "bins go up to 100"),
         ({"min_share": 0.6}, "min_share must be at least 0 and at most 0.5"),
         ({"smoothing": 0.0}, "smoothing must be above 0"),

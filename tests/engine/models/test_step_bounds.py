@@ -1,4 +1,4 @@
-"""The papers' step sizes: their formulas at numbers worked out by hand, and Theorem 1 of EF-VFL on a quadratic."""
+"""The papers' bounds: their formulas at numbers worked out by hand, and Theorem 1 of EF-VFL on a quadratic."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_bits_a_value(parties: int, bits: tuple[int, ...]) -> None:
     ("changes", "says"),
     [
         ({"run": -1}, "run must be from 0"),
-        ({"round": 1.5}, "round must be a whole number"),
+        ({"round": 1.5}, "round must be an integer"),
         ({"attempt": -1}, "attempt must be from 0"),
         ({"rows_digest": 2**256}, "rows_digest must be from 0"),
         ({"top": 0}, "top must be from 1"),

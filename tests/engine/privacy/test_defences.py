@@ -290,10 +290,10 @@ def test_a_large_epsilon_changes_nothing_and_derivatives_pass() -> None:
 
 def test_labels_that_are_no_classes_are_refused() -> None:
     for truth, wrong in ((torch.tensor([0.5]), "0.5"), (torch.tensor([3]), "3"), (torch.tensor([-1]), "-1")):
-        with pytest.raises(BadTensor, match=f"labels must be whole numbers from 0 to 2, got {wrong}"):
+        with pytest.raises(BadTensor, match=f"labels must be integers from 0 to 2, got {wrong}"):
             randomise_labels(truth, 3, 1.0, stream())
     for classes in (1, True, 2.0):
-        with pytest.raises(BadParameter, match="classes must be a whole number, 2 or more"):
+        with pytest.raises(BadParameter, match="classes must be an integer, 2 or more"):
             randomise_labels(torch.tensor([0]), classes, 1.0, stream())  # type: ignore[arg-type]
     for epsilon in (0.0, -1.0, float("inf")):
         with pytest.raises(BadParameter, match="LabelDP: epsilon must be"):

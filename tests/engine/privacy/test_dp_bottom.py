@@ -1,4 +1,4 @@
-"""Private training: clipped row by row, noise on the sum, and refused where rows see each other."""
+"""Private training: clipped row by row, noise on the sum, and refused where its rows interact."""
 
 from __future__ import annotations
 
@@ -143,12 +143,12 @@ class _Remembering(nn.Module):
 @pytest.mark.parametrize(
     ("module", "says"),
     [
-        (_Gated(), "rows see each other"),
-        (_Remembering(), "rows see each other"),
+        (_Gated(), "its rows interact"),
+        (_Remembering(), "its rows interact"),
         (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "normalises over the batch .*use LayerNorm"),
-        (nn.Sequential(nn.Linear(6, 3), _Centred()), "rows see each other"),
-        (nn.Sequential(bottom(), _Ranked()), "rows see each other"),
-        (nn.Softmax(dim=0), "rows see each other"),
+        (nn.Sequential(nn.Linear(6, 3), _Centred()), "its rows interact"),
+        (nn.Sequential(bottom(), _Ranked()), "its rows interact"),
+        (nn.Softmax(dim=0), "its rows interact"),
     ],
 )
 def test_rows_that_see_each_other_are_refused(module: nn.Module, says: str) -> None:

@@ -211,7 +211,7 @@ def test_a_limit_cuts_off() -> None:
 
 def test_a_masked_message_stands_for_nothing_alone() -> None:
     context = context_of(THREE, 4)
-    with pytest.raises(Malformed, match="stand for nothing alone"):
+    with pytest.raises(Malformed, match="mean nothing on their own"):
         sealed_by_all(random_counts(3, 4), context)[0].to_tensor()
 
 

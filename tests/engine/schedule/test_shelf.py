@@ -91,5 +91,5 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full)
-    with pytest.raises(BadParameter, match=r"no room for cached exchanges of \d+ bytes in .*: No space left"):
+    with pytest.raises(BadParameter, match=r"no space for cached exchanges of \d+ bytes in .*: No space left"):
         ExchangeCache(Storage(0, tmp_path)).put(0, exchange(0))

@@ -81,7 +81,7 @@ def test_another_version_or_kind_is_named() -> None:
     unknown = pack_frame(Frame(1, 0, 1, 200, 0, 0, b""))  # type: ignore[arg-type]
     with pytest.raises(UnknownTag, match="message kind 200"):
         unpack_frame(unknown)
-    with pytest.raises(Malformed, match="no thinwire frame"):
+    with pytest.raises(Malformed, match="not a thinwire frame"):
         unpack_frame(b"GET / HTTP/1.1\r\nHost: somebody else\r\n\r\n")
 
 

@@ -170,7 +170,7 @@ CASES: dict[str, Change] = {
     "an unseen class": swap("shop_test.csv", "c7,no", "c7,maybe"),
     "no label": swap("shop.csv", "c7,no", "c7,"),
     "a label column that is not there": swap("job.toml", 'column = "bought", task', 'column = "boughtt", task'),
-    "labels that are no classes": put(
+    "labels that are not classes": put(
         "shop.csv", "customer,bought\n" + "".join(f"c{k},{k / 7}\n" for k in range(60))
     ),
 }

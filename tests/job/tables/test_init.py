@@ -41,7 +41,7 @@ def test_two_companies(here: Here, tmp_path: Path) -> None:  # noqa: F811
         done = here(*command.split()[1:], folder=tmp_path)
         assert done.returncode == 0, done.stderr
     assert "above what shop reaches alone" in done.stdout
-    assert "What each party's data is worth, in AUC: " in done.stdout
+    assert "Value of each party's data, in AUC: " in done.stdout
     text = (tmp_path / "job.toml").read_text()
     written = tomllib.loads(text)
     assert {key: written["job"][key] for key in ("baselines", "importance")} == {
@@ -71,7 +71,7 @@ def test_tune_says_how_to_get_a_job_of_networks(here: Here, tmp_path: Path) -> N
     assert here("init", *BOTH, folder=tmp_path).returncode == 0
     refused = here("tune", "job.toml", "--link", "100mbit,40ms", folder=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "with `thinwire sweep`, or have `thinwire init --model mlp` write a network's job" in refused.stderr
+    assert "with `thinwire sweep`, or write a job for a network with `thinwire init --model mlp`" in refused.stderr
 
 
 @pytest.mark.long
@@ -90,7 +90,7 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
     (tmp_path / "job.toml").write_text("mine")
     refused = here("init", *BOTH, folder=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "job.toml is there already; give another name, or --force" in refused.stderr
+    assert "job.toml already exists; give another name, or --force" in refused.stderr
     assert (tmp_path / "job.toml").read_text() == "mine"
     forced = here("init", *BOTH, "--force", "--json", folder=tmp_path)
     assert json.loads(forced.stdout) == {
@@ -107,24 +107,24 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "--party is missing: say who takes part, such as --party bank=bank.csv --party shop=shop.csv"),
-        (BOTH[:2], "--label is missing: say who holds the label, such as --label bank:COLUMN"),
-        (CORE[:4], "--label is missing: say who holds the label, such as --label shop [bad-input]"),
-        (CORE[:6], "--address is missing: say where the label party can be reached, such as --address"),
+        ((), "--party is missing; name the parties, such as --party bank=bank.csv --party shop=shop.csv"),
+        (BOTH[:2], "--label is missing; name the party that holds the label, such as --label bank:COLUMN"),
+        (CORE[:4], "--label is missing; name the party that holds the label, such as --label shop [bad-input]"),
+        (CORE[:6], "--address is missing; give the address of the label party, such as --address"),
         ((*CORE[:4], "--label", "shop:bought"), "the core of a job, which names no column; write --label shop"),
         ((*CORE[:4], "--label", "post"), "no party is called 'post'; there are bank, shop"),
-        ((*CORE[:2], *CORE[4:], "--party", "bank"), "every party needs a name of its own, got bank, bank"),
+        ((*CORE[:2], *CORE[4:], "--party", "bank"), "every party needs a unique name, got bank, bank"),
         ((*CORE[:6], "--address", "shop"), "network.address "),
         ((*CORE, "--template", "private"), "needs 3 feature parties beside the label party, there are 1"),
-        (("--core", "none.toml", *BOTH[:2]), "none.toml: there is no such job file"),
-        ((*BOTH[:2], "--label", "bank:age"), "a job has two parties at least"),
+        (("--core", "none.toml", *BOTH[:2]), "none.toml: the job file does not exist"),
+        ((*BOTH[:2], "--label", "bank:age"), "a job has at least two parties"),
         ((*BOTH[:4], "--label", "bought"), "--label bought: write it as --label shop:bought"),
         (
             (*BOTH[:4], "--label", "shpo:bought"),
             "no party is called 'shpo'; there are bank, shop; did you mean 'shop'?",
         ),
-        ((*BOTH[:4], "--label", "shop:bougt"), "there is no column 'bougt', it has 'customer', 'spend'"),
-        ((*BOTH, "--party", "shop=bank.csv"), "every party needs a name of its own"),
+        ((*BOTH[:4], "--label", "shop:bougt"), "there is no column 'bougt'; the columns are 'customer', 'spend'"),
+        ((*BOTH, "--party", "shop=bank.csv"), "every party needs a unique name"),
         ((*BOTH, "--party", "bank.csv"), "--party bank.csv: write it as --party bank=bank.csv"),
         ((*BOTH, "--party", "post=post.csv"), "post.csv does not exist"),
         ((*BOTH, "--party", "post=job.xls"), "job.xls does not exist"),
@@ -133,20 +133,20 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
             "must be one of tabular, trees, images, ctr, series, private, got 'tabluar'; did you mean",
         ),
         ((*BOTH, "--model", "tree"), "--model must be one of boosted_trees, mlp, got 'tree'"),
-        ((*BOTH, "--model", "boosted_trees", "--template", "ctr"), "the template 'ctr' has models of its own"),
+        ((*BOTH, "--model", "boosted_trees", "--template", "ctr"), "the template 'ctr' already chooses a model"),
         ((*BOTH, "--template", "private"), "needs 3 feature parties beside the label party, there are 1"),
-        ((*BOTH, "--id", "custmer"), "there is no column 'custmer', it has 'customer'"),
-        ((*BOTH, "--id", "bank:custmer"), "there is no column 'custmer', it has 'customer'"),
+        ((*BOTH, "--id", "custmer"), "there is no column 'custmer'; the columns are 'customer'"),
+        ((*BOTH, "--id", "bank:custmer"), "there is no column 'custmer'; the columns are 'customer'"),
         (
             (*BOTH, "--id", "customer", "--id", "age"),
-            "one column names the rows, got customer, age; say PARTY:COLUMN",
+            "one column identifies the rows, got customer, age; use PARTY:COLUMN",
         ),
-        ((*BOTH, "--id", "bank:note"), "not one id is in all of 'note' of bank.csv, 'customer' of shop.csv"),
+        ((*BOTH, "--id", "bank:note"), "no id appears in all of 'note' of bank.csv, 'customer' of shop.csv"),
         (
             (*BOTH, "--id", "bank:age", "--id", "shop:spend"),
-            "not one id is in all of 'age' of bank.csv, 'spend' of shop.csv",
+            "no id appears in all of 'age' of bank.csv, 'spend' of shop.csv",
         ),
-        (("nowhere/job.toml", *BOTH), "nowhere is no folder"),
+        (("nowhere/job.toml", *BOTH), "nowhere is not a folder"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_written(
@@ -185,7 +185,7 @@ def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noq
     ]
     told = here("init", "bank.toml", "--core", "core.toml", "--party", "bank=bank.csv", folder=tmp_path)
     assert "the part of bank beside core.toml; 540 rows\n" in told.stdout, told.stderr
-    assert "ids (guessed by its name and its values; say otherwise by --id): 'customer'" in told.stdout
+    assert "ids (guessed from its name and values; override it with --id): 'customer'" in told.stdout
     text = (tmp_path / "bank.toml").read_text()
     assert "nurse" not in text, "no value of a table"
     assert "age   number, " in text
@@ -212,7 +212,7 @@ def test_what_was_not_given_is_asked_for(here: Here, tmp_path: Path, monkeypatch
     assert (core["network"], core["recipe"]) == ({"address": "fl.shop.example:7443"}, {"method": "boosting"})
     monkeypatch.setattr(sys, "stdin", Terminal("\nbought\n"))
     told = here("init", "shop.toml", "--core", "core.toml", folder=tmp_path)
-    assert "Which of bank, shop this is, and its file, as name=file [shop=shop.csv]:" in told.stderr
+    assert "Which of bank, shop is this party, and its file, as name=file [shop=shop.csv]:" in told.stderr
     assert "the part of shop beside core.toml; binary, 540 rows" in told.stdout
 
 
@@ -247,16 +247,16 @@ def test_what_the_core_says_is_left_to_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "--party is missing: say which of bank, shop this is, and its file, as in --party bank=bank.csv"),
-        (("--party", "bank=bank.csv", "--party", "shop=shop.csv"), "the part of one party, its own"),
+        ((), "--party is missing; name which of bank, shop this is and its file, as in --party bank=bank.csv"),
+        (("--party", "bank=bank.csv", "--party", "shop=shop.csv"), "only the part of one party"),
         (("--party", "bnak=bank.csv"), "has no party 'bnak'; there are bank, shop; did you mean 'bank'?"),
         (("--party", "bank"), "--party bank: write it as --party bank=bank.csv"),
-        (("--party", "shop=bank.csv"), "--label is missing: 'shop' holds the label; say in which column"),
+        (("--party", "shop=bank.csv"), "--label is missing: 'shop' holds the label; name its column"),
         (("--party", "bank=bank.csv", "--label", "age"), "the label is held by 'shop', not by 'bank'"),
         (("--party", "bank=bank.csv", "--id", "custmer"), "there is no column 'custmer'"),
-        (("--party", "bank=bank.csv", "--id", "age", "--id", "job"), "one column names the rows, got age, job"),
-        (("--party", "bank=x.npz"), "keeps rows back by their ids (job.split); say which array holds them by --id"),
-        (("--party", "bank=x.npz", "--id", "name"), "there is no array 'name', it holds x [4, 2]"),
+        (("--party", "bank=bank.csv", "--id", "age", "--id", "job"), "one column identifies the rows, got age, job"),
+        (("--party", "bank=x.npz"), "splits rows by their ids (job.split); name the array of ids with --id"),
+        (("--party", "bank=x.npz", "--id", "name"), "there is no array 'name'; the file holds x [4, 2]"),
     ],
 )
 def test_what_is_wrong_with_a_part_is_said(
@@ -283,7 +283,7 @@ def test_a_part_is_not_written_over_its_core(here: Here, tmp_path: Path) -> None
     own = ("--core", "core.toml", "--party", "bank=bank.csv", "--force")
     shown = here("init", "core.toml", *own, folder=tmp_path)
     assert shown.returncode == 2
-    assert "core.toml is the core itself; give the part a name of its own, such as bank.toml" in shown.stderr
+    assert "core.toml is the core itself; choose another name for the part, such as bank.toml" in shown.stderr
     assert core.read_text() == before
 
 
@@ -369,13 +369,15 @@ def test_an_id_is_asked_for_where_several_columns_could_be(here: Here, tmp_path:
     write_people(tmp_path, row=list(range(40)))
     done = here("init", *A_AND_B, "--id", "client", folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "which column names the rows of 'a'? 'customer', 'row' could; say --id a:COLUMN too" in done.stderr
+    assert (
+        "which column identifies the rows of 'a'? 'customer', 'row' could; say --id a:COLUMN as well" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
     ("of_a", "more", "message"),
     [
-        ({"customer": TWICE}, (), "column 'customer' looks like an id, but 'A17' stands in line 19 and line 32; "),
+        ({"customer": TWICE}, (), "column 'customer' looks like an id, but 'A17' appears in line 19 and line 32; "),
         (
             {"customer": TWICE, "row": range(40)},
             (),
@@ -385,9 +387,9 @@ def test_an_id_is_asked_for_where_several_columns_could_be(here: Here, tmp_path:
         (
             {"customer": TWICE},
             ("--id", "customer"),
-            "column 'customer' cannot name the rows: 'A17' stands in line 19",
+            "column 'customer' cannot identify the rows: 'A17' appears in line 19",
         ),
-        ({"customer": TWICE}, ("--id", "a:customer", "--id", "b:client"), "'A17' stands in line 19 and line 32"),
+        ({"customer": TWICE}, ("--id", "a:customer", "--id", "b:client"), "'A17' appears in line 19 and line 32"),
     ],
 )
 def test_an_id_that_repeats_is_named_with_its_value(
@@ -408,7 +410,10 @@ def test_a_second_column_that_looks_like_an_id_is_noted(here: Here, tmp_path: Pa
     write_people(tmp_path, account=TWICE)
     done = here("init", *A_AND_B, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    note = "a.csv: column 'account' looks like an id, but 'A17' stands in line 19 and line 32; the rows are named by"
+    note = (
+        "a.csv: column 'account' looks like an id, but 'A17' appears in line 19 and line 32; "
+        "the rows are identified by"
+    )
     assert note in done.stdout
     assert "A17" not in (tmp_path / "job.toml").read_text(), "a job file is passed on: it holds no value of a table"
 
@@ -419,7 +424,7 @@ def test_a_part_names_the_id_that_repeats(here: Here, tmp_path: Path) -> None:  
     for more in ((), ("--id", "customer")):
         done = here("init", "bank.toml", "--core", core, "--party", "bank=a.csv", *more, folder=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
-        assert "'A17' stands in line 19 and line 32" in done.stderr
+        assert "'A17' appears in line 19 and line 32" in done.stderr
 
 
 def write_abroad(folder: Path) -> None:
@@ -546,7 +551,7 @@ def test_with_a_guarantee(tmp_path: Path) -> None:
     write_csv(tmp_path / "clinic.csv", {"person": ids, "ill": list(rng.integers(0, 2, 200))}, range(200))
     files = {name: tmp_path / f"{name}.csv" for name in ("a", "b", "c", "clinic")}
     write_job(JobAnswers("private", files, ("clinic", "ill"), dict.fromkeys(files, "person")), tmp_path / "job.toml")
-    assert "REPLACE prepare.known by what is public" in (tmp_path / "job.toml").read_text()
+    assert "REPLACE prepare.known with public knowledge" in (tmp_path / "job.toml").read_text()
     job = load_job(tmp_path / "job.toml", ["job.epochs=0.2"])
     assert isinstance(job.training, DPBottom)
     assert all(
@@ -601,7 +606,9 @@ def test_a_core_for_trees_says_the_loss_and_parts_follow_it(here: Here, tmp_path
     assert "top" not in tomllib.loads((tmp_path / "shop.toml").read_text())["label_party"]
     other = here("init", "worth.toml", *part, "shop=worth.csv", "--label", "worth", folder=tmp_path)
     assert other.returncode == 2
-    assert "--label worth: the labels are regression, and core.toml is for others; write this under" in other.stderr
+    assert (
+        "--label worth: the labels are regression, which does not match core.toml; write this under" in other.stderr
+    )
     assert 'loss = "squared_error"' in other.stderr
 
 

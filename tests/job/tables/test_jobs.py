@@ -165,7 +165,7 @@ def classes(top: nn.Module) -> int:
 
 def test_a_guarantee_needs_a_preparation_that_has_not_looked(path: Path, tmp_path: Path) -> None:
     private = ["job.training.name=DPBottom", "job.training.clip=1.0", "job.training.noise_multiplier=4.0"]
-    with pytest.raises(IncompatibleRecipe, match="column 'age' is prepared by what all rows hold"):
+    with pytest.raises(IncompatibleRecipe, match="column 'age' is prepared from statistics of all rows"):
         load_job(path, private)
     with pytest.raises(IncompatibleRecipe, match=r"party 'bank': column 'age' .* prepare\.known"):
         read_party_view(path, "bank", private).load_features()

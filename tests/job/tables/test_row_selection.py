@@ -39,8 +39,8 @@ def test_rows_without_a_partner_are_counted_with_whoever_lacks_them() -> None:
     assert found["shop"] == UnmatchedRows(2, 4, {"bank": 1, "post": 1}, 0)
     told = found["bank"].describe("bank")
     assert told == (
-        "bank: 3 of 5 rows have no partner and get no score (ids: 2 missing at shop, 2 missing at post, "
-        "1 held by bank alone)"
+        "bank: 3 of 5 rows have no match at the other parties and get no score (ids: 2 missing at shop, 2 missing "
+        "at post, 1 held only by bank)"
     )
     assert compare_ids({"bank": [1, 2], "shop": [2, 1]})["bank"] == UnmatchedRows(0, 2, {}, 0)
 
@@ -52,7 +52,7 @@ def test_a_party_knows_who_lacks_its_ids_as_far_as_the_alignment_says() -> None:
     three = intersect({**held, "post": ["3", "4", "5", "6", "1"]}, "shop", workers=1)
     among = {name: UnmatchedRows.outside_alignment(one) for name, one in three.items()}
     assert among["bank"] == UnmatchedRows(3, 5, {}, None)
-    assert "some other party lacks them, and an alignment does not say which" in among["bank"].describe("bank")
+    assert "missing at another party; an alignment does not tell which" in among["bank"].describe("bank")
     known = UnmatchedRows(2, 4, {"bank": 1, "post": 1}, None)
     assert among["shop"] == known, "the label party learns how many ids it shares with each"
     assert among["shop"] + UnmatchedRows(1, 5, {"bank": 1}, 1) == UnmatchedRows(3, 9, {"bank": 2, "post": 1}, None)

@@ -239,7 +239,7 @@ def test_products_across_parties_in_a_job_file(path: Path) -> None:
     assert seen[0] == seen[1]
     assert "the sum of the other parties' outputs that its own are multiplied with" in seen[0][-1]
     assert tw.train(job, callbacks=[]).summary()["test"]["auc"] > 0.85
-    with pytest.raises(BadInput, match=r"InteractionTop: embeddings of 2 numbers a party.*fusion = 'concat'"):
+    with pytest.raises(BadInput, match=r"InteractionTop: embeddings of 2 numbers per party.*fusion = 'concat'"):
         load_job(path, top[:1])
 
 
@@ -281,7 +281,7 @@ def test_width_and_curvature_follow_from_the_loss(
 
 
 def test_a_feature_party_alone_says_what_it_has_to_know(path: Path, tmp_path: Path) -> None:
-    says = "party.bank.model.width is missing: the trees need to know the loss, and the job does not say it"
+    says = "party.bank.model.width is missing: the trees need to know the loss, and the job does not set it"
     with pytest.raises(BadInput, match=says):
         read_party_view(path, "bank", CLASSES)
     stated = [*CLASSES, 'label_party.top={name="bias_top",width=2}']

@@ -173,11 +173,11 @@ def test_the_axis_that_costs_is_named_and_the_other_is_not() -> None:
     assert not down.against_recipe.is_clear
     said = found.describe()
     assert "Your recipe is worse" in said[0]
-    assert said[1].startswith("Splitting the network between parties costs nothing that shows")
-    assert said[2].startswith("What travels up (TopK(0.01)) costs")
+    assert said[1].startswith("Splitting the network between parties has no significant cost")
+    assert said[2].startswith("Uplink compression (TopK(0.01)) costs")
     assert said[3].startswith("What travels down")
     assert "no statistically significant cost" in said[3]
-    assert said[-1].startswith("Next: send a little more up: a larger fraction than 0.01; efvfl makes good")
+    assert said[-1].startswith("Next: send slightly more up: a larger fraction than 0.01; efvfl corrects")
 
 
 def test_class_weights_are_not_applied_twice() -> None:
@@ -230,7 +230,7 @@ def made(metric: str, **values: list[float | None]) -> Diagnosis:
 def test_words_where_there_is_nothing_to_explain() -> None:
     found = made("accuracy", centralised=[0.9, 0.91, 0.9], svfl=[0.9, 0.91, 0.9], recipe=[0.91, 0.9, 0.89])
     assert "is not statistically significant" in found.describe()[0]
-    assert found.describe()[-1].endswith("the recipe is not the limit.")
+    assert found.describe()[-1].endswith("the recipe is not the bottleneck.")
     better = made("accuracy", centralised=[0.9, 0.91, 0.9], recipe=[0.95, 0.96, 0.95])
     assert "Your recipe is better, by 0.0500" in better.describe()[0]
 
@@ -238,13 +238,13 @@ def test_words_where_there_is_nothing_to_explain() -> None:
 def test_lower_is_better_where_the_metric_is_a_loss() -> None:
     found = made("log_loss", centralised=[0.2, 0.21, 0.2], recipe=[0.3, 0.31, 0.3], up=[0.2, 0.21, 0.2])
     assert "Your recipe is worse, by 0.1000" in found.describe()[0]
-    assert any(said.startswith("What travels up (TopK(0.5)) costs 0.1000") for said in found.describe())
+    assert any(said.startswith("Uplink compression (TopK(0.5)) costs 0.1000") for said in found.describe())
 
 
 def test_one_seed_of_a_metric_without_known_chance_claims_nothing() -> None:
     found = made("log_loss", centralised=[0.2], recipe=[0.9], up=[0.2])
     assert "is not statistically significant" in found.describe()[0]
-    assert "One seed says nothing about chance for this metric: give --seeds 0,1,2." in found.describe()
+    assert "One seed gives no estimate of the variance of this metric; use --seeds 0,1,2." in found.describe()
 
 
 # The command ----------------------------------------------------------------------------------------------
@@ -264,10 +264,7 @@ def test_the_command_prints_one_object(tmp_path: Path) -> None:
 
 def test_the_command_refuses_wrong_input(tmp_path: Path) -> None:
     job = write_job(tmp_path)
-    for arguments, said in (
-        (["--epochs", "0"], "--epochs must be above 0"),
-        (["--seeds", "x"], "--seeds: whole numbers"),
-    ):
+    for arguments, said in ((["--epochs", "0"], "--epochs must be above 0"), (["--seeds", "x"], "--seeds: integers")):
         shown = run("diagnose", job, *arguments)
         assert (shown.returncode, shown.stdout) == (2, "")
         assert said in shown.stderr

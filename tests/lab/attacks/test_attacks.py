@@ -206,7 +206,7 @@ def test_inversion_of_what_has_nothing_to_do_with_the_features_finds_nothing() -
 
 
 def test_what_cannot_be_scored_is_refused() -> None:
-    with pytest.raises(BadTensor, match="three known rows at least"):
+    with pytest.raises(BadTensor, match="at least three known rows"):
         invert_embeddings(torch.ones(5, 2), torch.arange(2), torch.ones(2, 3))
     with pytest.raises(BadTensor, match="every column is constant"):
         leak_r2(torch.ones(5, 2), torch.ones(5, 2))

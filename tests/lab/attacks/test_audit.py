@@ -111,7 +111,7 @@ def test_what_was_heard_is_what_was_sent(recipe: tw.Recipe, least: float) -> Non
 def test_under_secure_sum_all_hear_the_same() -> None:
     told = record_derivatives(job(pbm(16, 0.2), epochs=1))
     assert all(torch.equal(told[name], told["bank"]) for name in PARTIES)
-    with pytest.raises(BadInput, match="there is nothing to listen to"):
+    with pytest.raises(BadInput, match="there is nothing to attack"):
         record_derivatives(job(efvfl(Uniform(8), labels="shared")))
 
 
@@ -147,7 +147,7 @@ def test_an_undefended_run_leaks_labels_and_features() -> None:
         assert one.works
         assert one.undefended_score == pytest.approx(one.score) == pytest.approx(one.once_score)
         assert one.score >= 0.98
-        assert "can tell nearly all of the rows of class 1" in one.meaning
+        assert "can infer nearly all of the rows of class 1" in one.meaning
     assert found(report, "inversion").score > 0.9
     assert report.model.metric == "auc"
     assert 0.7 < report.model.value < 0.95
@@ -160,7 +160,7 @@ def test_pbm_hides_features_and_not_labels() -> None:
     inversion = found(report, "inversion")
     assert inversion.works
     assert inversion.once_score < 0.1
-    assert "learns little or nothing of the features" in inversion.meaning
+    assert "learns little or nothing about the features" in inversion.meaning
     assert report.release is not None
     assert 0 < report.release.measured <= report.release.claimed
 
@@ -243,7 +243,7 @@ def test_numbers_are_not_attacked_as_labels() -> None:
     )
     report = audit_job(described)
     assert [one.attack.split(",")[0] for one in report.findings] == ["inversion"]
-    assert "they are no classes" in report.notes[0]
+    assert "they are not classes" in report.notes[0]
     assert report.model.metric == "mse"
 
 
@@ -265,12 +265,12 @@ def test_a_report_comes_out_the_same_again() -> None:
 def test_an_attack_that_fails_undefended_proves_nothing() -> None:
     one = Finding("norm", "feature party bank", "labels", "AUC", 0.5, 0.7, 0.55, 0.52, 0.52)
     assert not one.works
-    assert "fails here even undefended" in one.meaning
+    assert "fails here even without a defence" in one.meaning
 
 
 def test_a_handful_of_rows_is_refused() -> None:
     for rows in (10, True, 2.5):
-        with pytest.raises(BadParameter, match="rows must be a whole number, 50 or more"):
+        with pytest.raises(BadParameter, match="rows must be an integer, 50 or more"):
             audit_job(job(svfl()), rows=rows)  # type: ignore[arg-type]
 
 
@@ -282,7 +282,7 @@ def few(rows: int, labels: torch.Tensor) -> tw.Job:
 
 
 def test_small_jobs_are_audited_as_far_as_it_makes_sense() -> None:
-    with pytest.raises(BadInput, match="the job has 40 training rows; an audit needs 50"):
+    with pytest.raises(BadInput, match="the job has 40 training rows; an audit needs at least 50"):
         audit_job(few(40, torch.arange(40) % 2))
     # Six rows of a class are too few to attack, and a party with constant columns has nothing to lose.
     for rows in (60, 200):
@@ -372,11 +372,11 @@ def test_the_table_is_for_people(run: Callable[..., Path]) -> None:
     assert "spectral, whole run" in text
     assert "svfl, NoDefence(): 1000 training rows attacked" in text
     assert "The model itself: auc 0." in text
-    assert "direction, after training: Feature party bank can tell nearly all of the rows of class 1." in text
+    assert "direction, after training: Feature party bank can infer nearly all of the rows of class 1." in text
 
 
 def test_what_is_no_finished_run_is_refused(run: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"is no run folder: it holds no job\.toml"):
+    with pytest.raises(BadInput, match=r"is not a run folder: it holds no job\.toml"):
         audit_run(tmp_path / "nowhere")
     (tmp_path / "part" / "models").mkdir(parents=True)
     (tmp_path / "part" / "models" / "bank.safetensors").touch()

@@ -107,16 +107,21 @@ def same_every_eighth_round(key: NoiseKey, run: int, round: int, attempt: int, s
 
 
 NOISE: dict[str, tuple[Any, str, Any, str]] = {
-    "half in one round": (PoissonBinomial, "compress", in_one_round, "noise of shop does not vary"),
-    "none on test embeddings": (PoissonBinomial, "compress", not_for_tests, "test embeddings does not vary"),
+    "half in one round": (PoissonBinomial, "compress", in_one_round, "noise of shop does not have the variance"),
+    "none on test embeddings": (
+        PoissonBinomial,
+        "compress",
+        not_for_tests,
+        "test embeddings does not have the variance",
+    ),
     "reused every eighth round": (NoiseKey, "for_round", same_every_eighth_round, "repeats from round to round"),
-    "no noise": (PoissonBinomial, "compress", without_noise, "does not vary"),
-    "a fourth of the variance": (PoissonBinomial, "compress", average_of_four, "does not vary"),
-    "a larger signal": (PoissonBinomial, "compress", twice_the_bias, "do not lie around"),
+    "no noise": (PoissonBinomial, "compress", without_noise, "does not have the variance"),
+    "a fourth of the variance": (PoissonBinomial, "compress", average_of_four, "does not have the variance"),
+    "a larger signal": (PoissonBinomial, "compress", twice_the_bias, "do not have the mean"),
     "reused": (NoiseKey, "for_round", same_every_round, "repeats from round to round"),
     "reused now and then": (NoiseKey, "for_round", same_every_other_round, "repeats from round to round"),
-    "reused for a row": (PoissonBinomial, "compress", by_row, "repeats where a row comes again"),
-    "seeded": (Sealing, "noise", from_the_training_seed, "noise of bank follows from the seed"),
+    "reused for a row": (PoissonBinomial, "compress", by_row, "repeats when a row is used again"),
+    "seeded": (Sealing, "noise", from_the_training_seed, "noise of bank can be computed from the training seed"),
     "shared": (Sealing, "noise", same_for_all, "noise of bank and that of shop are alike"),
 }
 SHORT = ("half in one round", "none on test embeddings", "seeded", "shared")
@@ -194,7 +199,7 @@ MASKS: dict[str, tuple[Any, str, Any, str]] = {
     "none on test embeddings": (SecureSumSender, "seal", bare_tests, "bank sends under its masks is not uniform"),
     "reused": (secure_sum, "derive_key", lambda key, _: derive_key(key, b""), "masks of bank repeat from round"),
     "narrow": (secure_sum, "Keystream", Narrow, "bank sends under its masks is not uniform"),
-    "seeded": (KeyAgreement, "pair_keys", known_keys, "masks of bank follow from the seed"),
+    "seeded": (KeyAgreement, "pair_keys", known_keys, "masks of bank can be computed from the training seed"),
 }
 
 
@@ -271,4 +276,4 @@ def test_an_audit_names_what_it_did_not_look_at() -> None:
         assert part in unseen
     assert list(list_unseen(job(svfl()), None)) == []
     shown = audit_job(job(replace(svfl(), defence=LabelDP(1.0))), rows=60)
-    assert "not looked at: the noise of LabelDP(epsilon=1.0)" in " ".join(shown.notes)
+    assert "not examined: the noise of LabelDP(epsilon=1.0)" in " ".join(shown.notes)

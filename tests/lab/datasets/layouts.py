@@ -39,7 +39,7 @@ def digits(folder: Path, train: int = 20, test: int = 10) -> dict[str, Bytes]:
 
 
 def cifar(label_bytes: int, count: int, seed: int) -> bytes:
-    """CIFAR's binary records; the last label byte is the class, an earlier one a class of another kind."""
+    """CIFAR's binary records; the last label byte is the class, an earlier one per class of another kind."""
     rng = np.random.default_rng(seed)
     labels = np.stack([np.full(count, 7), np.arange(count) % 10], axis=1)[:, 2 - label_bytes :]
     pixels = rng.integers(0, 256, (count, 3072))

@@ -36,7 +36,7 @@ def quadrants(part: str) -> tuple[list[Tensor], Tensor]:
 
 
 def network(seed: int) -> tuple[list[nn.Module], nn.Module]:
-    """16 sigmoid units a party, no biases; weights uniform in +-1/14 and +-1/4."""
+    """16 sigmoid units per party, no biases; weights uniform in +-1/14 and +-1/4."""
     rng = torch.Generator().manual_seed(seed)
 
     def linear(inputs: int, outputs: int, bound: float) -> nn.Linear:

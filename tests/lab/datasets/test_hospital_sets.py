@@ -111,15 +111,15 @@ def test_physionet_compact_is_the_same(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="'params' holds int64, not words"):
         load_split("physionet2012", folder=tmp_path / "b")
     np.savez(file, **{**arrays, "params": np.array(MEASURED, dtype=object)})
-    with pytest.raises(BadInput, match="'params' is an array of Python objects, which we never load"):
+    with pytest.raises(BadInput, match="'params' is an array of Python objects, which thinwire never loads"):
         load_split("physionet2012", folder=tmp_path / "b")
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("aa:00,HR,70", "line 8: 'aa:00', '70' is no time and value"),
-        ("10:00,HR,fast", "line 8: '10:00', 'fast' is no time and value"),
+        ("aa:00,HR,70", "line 8: 'aa:00', '70' is not a time and a value"),
+        ("10:00,HR,fast", "line 8: '10:00', 'fast' is not a time and a value"),
         ("49:00,HR,70", "line 8: '49:00', '70' is outside the 48 hours"),
         ("10:00,HR,nan", "line 8: '10:00', 'nan' is outside the 48 hours or no number"),
         ("10:00,HR", "line 8 has 2 columns, expected 3; is it cut off?"),

@@ -99,14 +99,18 @@ PACKED = gzip.compress(np.random.default_rng(0).bytes(300_000))
         (
             "train-images-idx3-ubyte.gz",
             gzip.compress(GOOD[:-5]),
-            "is cut off at byte 15691; (20, 28, 28) values end at",
+            "is truncated at byte 15691; (20, 28, 28) values end at",
         ),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD + b"x"), "goes on at byte 15696"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD[:9]), "ends at byte 9, within its header of 16 bytes"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD)[:-9], "cut off at byte"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD) + b"more", "Not a gzipped file (b'mo')"),
-        ("train-images-idx3-ubyte.gz", GOOD, "damaged, or not gzipped: Not a gzipped file"),
-        ("train-images-idx3-ubyte.gz", PACKED[:200_000] + bytes(9) + PACKED[200_009:], "damaged, or not gzipped: "),
+        ("train-images-idx3-ubyte.gz", GOOD, "damaged, or not gzip-compressed: Not a gzipped file"),
+        (
+            "train-images-idx3-ubyte.gz",
+            PACKED[:200_000] + bytes(9) + PACKED[200_009:],
+            "damaged, or not gzip-compressed: ",
+        ),
         ("train-labels-idx1-ubyte.gz", gzip.compress(GOOD), "starts with 00000803 at byte 0, expected 00000801"),
         ("train-labels-idx1-ubyte.gz", gzip.compress(idx(np.zeros(19, np.uint8))), "20 pictures, but 19 labels"),
         (

@@ -226,7 +226,7 @@ def test_all_experiments_run_in_one_command_and_go_on_where_they_stopped(
         patch.setattr(runs, "run_all", stop_at_the_last)
         with pytest.raises(typer.Exit):
             reproduce(every=True, quick=True, data=data, out=stand_ins)
-    assert "goes on from here" in capsys.readouterr().err
+    assert "run the same command again" in capsys.readouterr().err
     rows = {row["name"]: row for row in json.loads((stand_ins / "summary.json").read_text())["experiments"]}
     assert {name: row["state"] for name, row in rows.items()} == {
         "a-tiny": "done",

@@ -59,7 +59,7 @@ def test_a_target_that_is_not_reached_fails_and_says_what_to_do(job: Path, here:
     out = job.with_name("tuned.toml")
     shown = here("tune", job, *QUICK, "--target", "accuracy=1.5", "--rounds", "6", "--out", out)
     assert shown.returncode == 1
-    assert "nothing reached accuracy 1.5 in 6 rounds; give more --rounds" in shown.stderr
+    assert "no recipe reached accuracy 1.5 in 6 rounds; use more --rounds" in shown.stderr
     assert not out.exists()
 
 
@@ -86,7 +86,7 @@ def test_a_proposal_that_its_verification_refutes_is_not_written(
     why = {"failed": "failed: the loss is nan", "missed": "did not reach accuracy 0.8", "slow": "on the link, svfl"}[
         how
     ]
-    assert "the run that verifies the proposal refutes it: with seed 0 it" in shown.stderr
+    assert "the verification run does not confirm the proposal: with seed 0 it" in shown.stderr
     assert why in shown.stderr
     assert f"{out} is not written" in shown.stderr
     assert not out.exists()
@@ -102,9 +102,9 @@ def test_a_proposal_that_its_verification_refutes_is_not_written(
         (["--link", "fast"], "--link: write RATE,RTT"),
         (["--link", "100mbit,40ms", "--target", "accuracy"], "--target: write METRIC=VALUE"),
         (["--link", "100mbit,40ms", "--target", "auc=0.9"], "'auc' is not among the job's metrics"),
-        (["--link", "100mbit,40ms", "--rounds", "2"], "--rounds: a probe of 2 rounds says nothing"),
+        (["--link", "100mbit,40ms", "--rounds", "2"], "--rounds: a probe of 2 rounds is too short"),
         (["--link", "100mbit,40ms", "--trials", "0"], "--trials"),
-        (["--link", "100mbit,40ms", "--out", "job.toml"], "there is a file of that name"),
+        (["--link", "100mbit,40ms", "--out", "job.toml"], "the file already exists"),
         (["--link", "100mbit,40ms", "--out", "nowhere/tuned.toml"], "there is no folder nowhere"),
         ([], "--link is missing"),
     ],

@@ -186,7 +186,7 @@ def test_a_recipe_that_diverges_is_a_probe_that_failed(asked: TuningRequest) -> 
     one = run_probe(Probe(ground, {"method": "svfl"}))
     assert one.ended == "failed"
     assert one.error
-    with pytest.raises(Diverged, match="svfl, against which other recipes are held, failed"):
+    with pytest.raises(Diverged, match="svfl, the baseline, failed"):
         tune(replace(asked, settings=settings))
 
 
@@ -235,11 +235,11 @@ def test_computing_is_measured_where_the_job_does_not_say(job: Path) -> None:
     [
         ((), {"link": None}, "--link is missing, and the job has no"),
         ((), {"aim": Aim("auc", 0.9)}, "'auc' is not among the job's metrics accuracy"),
-        ((), {"rounds": 3}, "a probe of 3 rounds says nothing"),
+        ((), {"rounds": 3}, "a probe of 3 rounds is too short"),
         (
             ('job.training={ name = "DPBottom", clip = 1.0, noise_multiplier = 1.0 }',),
             {},
-            "job.training: the job has privately trained bottom models, and tune weighs time",
+            "job.training: the job has privately trained bottom models, but tune optimises time",
         ),
         (
             (

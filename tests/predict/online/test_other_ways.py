@@ -96,5 +96,5 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         address = found.server.address.removeprefix("http://")
         own = read_party_view(place.job, LABEL_PARTY)
         settings = own.serve.model_copy(update={"http": address})
-        with pytest.raises(BadInput, match=f"cannot listen at {address}"):
+        with pytest.raises(BadInput, match=f"cannot listen on {address}"):
             LabelServer(RunSource(own, folder), lambda _: None, settings)

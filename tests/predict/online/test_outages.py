@@ -371,7 +371,7 @@ def test_after_the_budget_is_spent_a_request_is_refused_by_the_partys_name(tmp_p
                 assert (reply.status, reply.kind) == (403, "budget_spent")
                 (party,) = reply.body["error"]["parties"]
                 assert party in place.feature_parties
-                assert "the privacy budget ends here" in reply.body["error"]["message"]
+                assert "the privacy budget is exhausted" in reply.body["error"]["message"]
             if good:
                 assert found.client.score({"rows": [5]}).status == 200  # another row has its own
         uses = 2  # the second time round nothing is left

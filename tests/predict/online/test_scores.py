@@ -1,4 +1,4 @@
-"""What is served is what the simulator predicts, to the bit, alone or with a hundred others."""
+"""The model in use is what the simulator predicts, to the bit, alone or with a hundred others."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_raw_columns_by_name_score_as_the_same_row_of_the_table(tmp_path: Path) 
         assert other.body["scores"] != table[:1]
         for wrong, message in (
             ([{"age": 1}], "features[0] lacks 'town'; give null where a value is missing"),
-            ([{"age": 1, "town": "x", "tow": 1}], "features[0] has 'tow', which is no column of the model"),
+            ([{"age": 1, "town": "x", "tow": 1}], "features[0] has 'tow', which is not a column of the model"),
             ([{"age": "x", "town": "x"}], "column 'age' holds 'x', not a number"),
             ([{"age": 1, "town": "\ud800"}], "surrogates not allowed"),
             ([{"age": 1, "town": "x"}] * 2, "features hold 2 rows, expected 1"),

@@ -118,14 +118,14 @@ def hello_of(place: Place, name: str) -> dict[str, Any]:
 
 def test_a_party_that_has_come_to_predict_is_told_that_this_is_a_training(waiting: Waiting) -> None:
     said = waiting.refuses_hello(purpose="prediction", run=None)
-    assert "this party trains, the other has come to align or to predict" in said
+    assert "this party is training, the other is aligning or predicting" in said
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 3, PROTOCOL + 1, 2**70, -1, "2", None, 1.5, [2]])
 def test_another_protocol_is_named_before_all_else(waiting: Waiting, protocol: Any) -> None:
     said = waiting.refuses_hello(protocol=protocol, version="9.9", agreement="another shape altogether")
     assert f"speaks protocol {protocol!r} (thinwire 9.9)" in said
-    assert "bring all parties to one version" in said
+    assert "use the same version at all parties" in said
 
 
 def test_another_version_is_named_at_both_parties(waiting: Waiting) -> None:
@@ -139,7 +139,7 @@ def test_an_unknown_run_is_refused(waiting: Waiting) -> None:
 
 def test_a_run_that_began_elsewhere_is_refused(waiting: Waiting) -> None:
     said = waiting.refuses_hello(nonce="0" * 32)
-    assert "'bank' goes on with another run of this job than 'clinic'" in said
+    assert "'bank' resumes a different run of this job than 'clinic'" in said
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_another_number_of_rows_is_named(waiting: Waiting, field: str, name: str
 @pytest.mark.parametrize("field", ["row_ids", "test_row_ids"])
 def test_other_row_ids_are_refused_by_their_digests(waiting: Waiting, field: str) -> None:
     said = waiting.refuses_hello(**{field: "f" * 64})
-    assert "'bank' and 'clinic' list other row ids, or in another order" in said
+    assert "'bank' and 'clinic' list different row ids, or the same in a different order" in said
     assert "digests ffffffffffff and" in said
 
 
@@ -408,7 +408,7 @@ BAD_RECORDS: dict[str, tuple[Callable[[Admitted], bytes], str]] = {
     "far ahead": (lambda a: b"\x03" + b"\xff" * 8 + a.frame(Kind.EVALUATION, 0)[9:], "was lost or out of order"),
     "a bit flipped": (lambda a: a.frame(Kind.EVALUATION, 0, b"body")[:-1] + b"z", "checksum"),
     "no header": (lambda _: number_record(Record.FRAME, 0), "header has 36 bytes, not 0"),
-    "no frame": (lambda _: number_record(Record.FRAME, 0) + bytes(36), "no thinwire frame"),
+    "no frame": (lambda _: number_record(Record.FRAME, 0) + bytes(36), "not a thinwire frame"),
     "another version": (lambda a: _with_version(a.frame(Kind.EVALUATION, 0)), "frame version 9"),
     "trailing bytes": (lambda a: a.frame(Kind.EVALUATION, 0) + b"x", "1 bytes came where a frame had 0"),
     "held back": (lambda a: a.frame(Kind.EVALUATION, 0, b"body")[:-4], "0 bytes came where a frame had 4"),
@@ -542,7 +542,7 @@ DIFFERENT: dict[str, tuple[Callable[[Document], None], str]] = {
     "recipe": (other_recipe, "recipe.name is celu at 'bank' and svfl at 'clinic'"),
     "parties": (other_parties, "parties is bank, shop, post at 'bank' and bank, shop at 'clinic'"),
     "rows": (other_rows, f"'bank' has {ROWS - 1} training rows, 'clinic' has {ROWS}"),
-    "order of ids": (other_order, "'bank' and 'clinic' list other row ids, or in another order"),
+    "order of ids": (other_order, "'bank' and 'clinic' list different row ids, or the same in a different order"),
 }
 
 
@@ -574,7 +574,7 @@ def _write_variants(place: Place) -> None:
 def test_two_label_parties_cannot_share_a_port(waiting: Waiting, command: Callable[..., Any], tmp_path: Path) -> None:
     code, said = command("party", waiting.place.job, "--name", LABEL_PARTY, "--yes", "--out", tmp_path / "second")
     assert code == 2
-    assert f"network.listen: cannot listen at {waiting.place.address}: it is in use" in said
+    assert f"network.listen: cannot listen on {waiting.place.address}: it is in use" in said
     assert "Traceback" not in said
 
 
@@ -649,7 +649,7 @@ def test_a_second_process_of_a_party_in_another_folder_is_refused(
         before = contents(place.out(LABEL_PARTY))
         code, said = command("party", place.job, "--name", "bank", "--yes", "--out", tmp_path / "second")
         assert code == 2
-        assert "another process takes part as 'bank' already" in said
+        assert "another process already takes part as 'bank' already" in said
         assert "Traceback" not in said
         assert contents(place.out(LABEL_PARTY)) == before
         code, said = command("party", place.job, "--name", "bank", "--yes", "--out", place.out("bank"))
@@ -686,7 +686,7 @@ def test_a_second_folder_of_a_party_cannot_push_the_first_one_out(
             refused = trying.error is not None
             trying.over()
             assert refused, f"attempt {attempt} took the first one's place"
-            assert "another process takes part as 'bank' already" in str(trying.error)
+            assert "another process already takes part as 'bank' already" in str(trying.error)
         assert bank.error is None
         assert label.run.session.links["bank"].is_connected
     finally:
@@ -737,7 +737,7 @@ def test_a_width_that_changes_is_refused(waiting: Waiting, tmp_path: Path) -> No
 
 def test_a_start_that_no_later_one_could_follow_is_refused(waiting: Waiting) -> None:
     said = waiting.refuses_hello(incarnation=(1 << 63) - 1)
-    assert f"says that it is start {(1 << 63) - 1}, and was at start 0 before; so many cannot lie between" in said
+    assert f"says that it is start {(1 << 63) - 1}, and was at start 0 before; the gap is too large" in said
 
 
 def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
@@ -774,10 +774,10 @@ def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
         ({"received": -1}, "received must be a count of frames"),
         ({"received": "x"}, "received"),
         ({"received": None}, "received"),
-        ({"begin": {"bank": 4}}, "begins with other parties than the job's"),
-        ({"begin": {"bank": 9, "shop": 4}}, "takes our embedding to be 9 wide"),
+        ({"begin": {"bank": 4}}, "starts with different parties from the job's"),
+        ({"begin": {"bank": 9, "shop": 4}}, "expects our embedding to have width 9"),
         ({"begin": {"bank": 4, "shop": -4}}, "'clinic'"),
-        ({"begin": [1, 2]}, "begins with widths that cannot be"),
+        ({"begin": [1, 2]}, "starts with invalid widths"),
     ],
     ids=str,
 )

@@ -85,7 +85,7 @@ def test_parties_are_measured_without_a_byte(tmp_path: Path) -> None:
     found = summaries[LABEL_PARTY]["importance"]
     assert [one["party"] for one in found["parties"]] == ["bank + shop + post", LABEL_PARTY]
     assert found["value"] == summaries[LABEL_PARTY]["test"]["accuracy"]
-    assert found["note"].startswith("Under secure sum only the sum of the others' embeddings is seen")
+    assert found["note"].startswith("Under a secure sum only the sum of the other parties' embeddings is visible")
     assert len(found["columns"]) == 4
     assert "importance" not in summaries["bank"]
     assert "COLUMN" not in {row["kind"] for row in left_ledger(place, LABEL_PARTY)}

@@ -40,7 +40,7 @@ def test_ones_own_log_is_told_in_words(done: Place, here: Here) -> None:  # noqa
     shown = here(*words)
     assert shown.returncode == 0, shown.stderr
     assert "'clinic' is connected" in shown.stdout
-    assert "all parties are here: 6 rounds" in shown.stdout
+    assert "all parties are connected: 6 rounds" in shown.stdout
     found = json.loads(here(*words, "--json", "--lines", "3").stdout)
     assert found["party"] == "bank"
     written = [json.loads(line) for line in (done.out("bank") / "log.jsonl").read_text().splitlines()]
@@ -51,10 +51,10 @@ def test_ones_own_log_is_told_in_words(done: Place, here: Here) -> None:  # noqa
 def test_what_cannot_be_asked(done: Place, here: Here) -> None:  # noqa: F811
     words = ("logs", done.job, "--name", "bank", "--out", done.out("bank"))
     for wrong, said in (
-        (["--follow", "--json"], "one JSON object has an end"),
-        (["--party", "shop"], "it only calls others, and nobody can call it; only 'clinic'"),
-        (["--party", "gym"], "it is no party of this job"),
-        (["--out", done.folder / "nowhere"], "the party has not begun here"),
+        (["--follow", "--json"], "because a JSON object must end"),
+        (["--party", "shop"], "it only makes calls and does not accept any; only 'clinic'"),
+        (["--party", "gym"], "it is not a party of this job"),
+        (["--out", done.folder / "nowhere"], "the party has not started here"),
     ):
         shown = here(*words, *wrong)
         assert (shown.returncode, said in shown.stderr) == (2, True), shown.stderr
@@ -157,7 +157,7 @@ def test_a_log_is_followed_through_half_lines_and_cleaning(tmp_path: Path) -> No
     path.with_name("new").write_text('{"event": "c"}\n')
     path.with_name("new").replace(path)
     assert [line["event"] for line in log.lines()] == ["c"]
-    with pytest.raises(BadInput, match="the party has not begun here"):
+    with pytest.raises(BadInput, match="the party has not started here"):
         PartyLog(tmp_path / "nowhere")
 
 

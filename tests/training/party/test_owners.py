@@ -83,7 +83,7 @@ def aligned(folder: Path, recipe: dict[str, Any]) -> Place:
 
 def test_the_command_joins_rows_with_their_owners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = place(tmp_path, {"method": "svfl"})
-    with pytest.raises(BadInput, match="make it with `thinwire align`"):
+    with pytest.raises(BadInput, match="create it with `thinwire align`"):
         load_job(found.job)
     align(found.job, workers=1, as_json=True)
     told = json.loads(capsys.readouterr().out)
@@ -158,7 +158,7 @@ def test_organisations_align_rows_with_their_owners(tmp_path: Path) -> None:
 WRONG: dict[str, tuple[Callable[[Document], None], str]] = {
     "no alignment": (
         lambda d: d["party"][0].pop("alignment"),
-        "party.bank.alignment is missing, and a group needs it",
+        "party.bank.alignment is missing, but a group needs it",
     ),
     "no group": (lambda d: d["party"][0].pop("group"), "is of owners of rows, and there is no group"),
     "another group": (lambda d: d["party"][1].update(group="owner"), "is of single rows, not of a group"),
@@ -212,7 +212,7 @@ def test_test_rows_may_have_tables_of_their_own(tmp_path: Path) -> None:
         document["label_party"].pop("test_alignment")
 
     alone = read_party_view(found.write("alone.toml", forget_alignment), LABEL_PARTY)
-    with pytest.raises(BadInput, match=r"label_party\.test_alignment is missing, and a group needs it"):
+    with pytest.raises(BadInput, match=r"label_party\.test_alignment is missing, but a group needs it"):
         alone.load_label_data()
 
 

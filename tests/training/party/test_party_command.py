@@ -93,7 +93,7 @@ def test_without_approval_nothing_is_read(tmp_path: Path, command: Command) -> N
     digest = read_party_view(place.job, "bank").consent.digest
     assert code == 2
     assert out == ""
-    assert "nobody has approved this for 'bank': give --yes, or write approved = " in said
+    assert "nobody has approved this for 'bank'; use --yes, or set approved = " in said
     assert f'"{digest[:16]}"' in said
     assert "not-there.npz" not in said
     assert not (tmp_path / "out").exists()
@@ -138,7 +138,7 @@ def test_an_approval_of_the_recipe_alone_is_told_the_new_digest(tmp_path: Path, 
     code, _, said = command("party", own.text.path, "--name", "bank", "--out", tmp_path / "out", "--set", setting)
     assert code == 2
     assert "'bank' has approved the recipe" in said
-    assert f'write approved = "{own.consent.digest[:16]}"' in said
+    assert f'set approved = "{own.consent.digest[:16]}"' in said
 
 
 @pytest.mark.parametrize("approved", ["abc", "not hexadecimal!", ""])
@@ -179,7 +179,8 @@ def test_the_terms_say_who_sees_what_with_shared_labels(tmp_path: Path) -> None:
 def test_the_terms_say_that_a_run_will_not_repeat(tmp_path: Path) -> None:
     shape = Shape({"method": "celu", "capacity": 2, "reuse": 2, "overlap": "filling"})
     assert (
-        "not repeatable to the bit" in read_party_view(made(tmp_path, shape).job, "bank").consent.describe_training()
+        "not reproducible bit for bit"
+        in read_party_view(made(tmp_path, shape).job, "bank").consent.describe_training()
     )
 
 
@@ -280,7 +281,7 @@ def test_another_job_in_an_existing_folder_is_refused(
     release(place.out("bank"))
     assert code == 2
     assert field in said
-    assert "give the same job, or another --out" in said
+    assert "use the same job, or a different --out" in said
 
 
 def test_another_party_in_an_existing_folder_is_refused(
@@ -368,8 +369,8 @@ def test_refused_certificates_and_ids_stay_out_of_the_log(tmp_path: Path, comman
         code, _, said = command("party", job, "--name", "bank", "--yes", "--out", place.out("bank"))
     assert code == 2
     logs = [(place.out(name) / "log.jsonl").read_text() for name in ("bank", LABEL_PARTY)]
-    assert "list other row ids" in said
-    assert "list other row ids" in logs[1]
+    assert "list different row ids" in said
+    assert "list different row ids" in logs[1]
     for text in (said, *logs):
         assert not any(one in text for one in arrays["id"])
     assert not re.search(r"[0-9a-f]{64}", "".join(logs))
@@ -448,7 +449,7 @@ def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path: Path) -> None:
         (place.folder / "closed").unlink()
         for party in parties.values():
             assert party.code() == 130, party.stderr
-            assert "start the same command again" in party.stderr
+            assert "run the same command again" in party.stderr
             assert "Traceback" not in party.stderr
         again = start_all(started, place)
         summaries = {name: party.summary() for name, party in again.items()}
@@ -525,7 +526,7 @@ def test_a_port_in_use_for_metrics_is_told(tmp_path: Path) -> None:
     run = open_party_run(read_party_view(place.job, "bank"), place.out("bank"), quiet)
     first = MetricsServer(("127.0.0.1", 0), run)
     try:
-        with pytest.raises(BadInput, match=f"--metrics: cannot listen at 127.0.0.1:{first.port}"):
+        with pytest.raises(BadInput, match=f"--metrics: cannot listen on 127.0.0.1:{first.port}"):
             MetricsServer(("127.0.0.1", first.port), run)
     finally:
         first.close()

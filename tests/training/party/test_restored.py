@@ -82,7 +82,7 @@ def refuses_every_older_copy(place: Place) -> dict[str, dict[str, Any]]:
             older = from_copy(place, "bank", round)
             older.join()
             assert isinstance(older.error, BadInput)
-            assert "'bank' was started from an older copy of its folder" in str(older.error)
+            assert "'bank' was started from an outdated copy of its folder" in str(older.error)
             assert "charges are missing from its privacy ledger" in str(older.error)
         newest = from_copy(place, "bank", ROUNDS - 1)
         return finished({**started, "bank": newest})
@@ -197,7 +197,7 @@ def go_on_from(place: Place, name: str, round: int) -> dict[str, dict[str, Any]]
         try:
             return finished(everybody)
         except ThinwireError:
-            assert any("Bring back the newest folder" in str(party.error) for party in everybody.values())
+            assert any("Restore the newest folder" in str(party.error) for party in everybody.values())
             return None
 
 

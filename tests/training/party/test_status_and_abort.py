@@ -128,9 +128,9 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
 
         shown = thinwire("abort", "job.toml", "--name", "bank", typed="y\n")
         assert (shown.returncode, shown.stderr) == (0, "")
-        assert "It ends the run at every party, for good." in shown.stdout
-        assert "aborted by 'bank': bank, shop, clinic end with exit code 1" in shown.stdout
-        said = "thinwire: the run was aborted by 'bank'; begin another in a new --out folder [aborted]"
+        assert "This ends the run at every party and cannot be undone." in shown.stdout
+        assert "aborted by 'bank': bank, shop, clinic exit with code 1" in shown.stdout
+        said = "thinwire: the run was aborted by 'bank'; start another one in a new --out folder [aborted]"
         assert [ended(process) for process in running.values()] == [(1, said)] * 3
     for name in running:
         assert "efvfl, aborted, round " in thinwire("status", "job.toml", "--name", name).stdout
@@ -144,7 +144,7 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
 def _nobody_else_can_end_it(job: Path, thinwire: Command) -> None:
     shown = thinwire("abort", "job.toml", "--name", "bank")
     assert shown.returncode == 2
-    assert "give --yes" in shown.stderr
+    assert "use --yes" in shown.stderr
     shown = thinwire("abort", "job.toml", "--name", "bank", typed="n\n")
     assert (shown.returncode, shown.stdout.endswith("nothing was done\n")) == (0, True)
     # Another run of the same parties.
@@ -157,7 +157,7 @@ def _nobody_else_can_end_it(job: Path, thinwire: Command) -> None:
     job.with_name("gym.toml").write_text(job.read_text().replace('name = "bank"', 'name = "gym"', 1))
     for command in (("status",), ("abort", "--yes")):
         shown = thinwire(*command, "gym.toml", "--name", "gym")
-        assert (shown.returncode, "which is no party of this run" in shown.stderr) == (2, True)
+        assert (shown.returncode, "which is not a party of this run" in shown.stderr) == (2, True)
     issue(job.parent / "foreign", ["bank", "shop", "clinic"])
     for command in (("status",), ("abort", "--yes")):
         shown = thinwire(*command, "job.toml", "--name", "bank", "--set", "network.certs=foreign")
@@ -177,13 +177,13 @@ def test_a_run_that_waits_is_aborted_by_the_label_party(job: Path, thinwire: Com
         assert shown.stdout.splitlines()[:3] == [
             "clinic: efvfl, waiting for parties, round 0 of 300000",
             "  bank  connected",
-            "  shop  not here yet",
+            "  shop  not connected yet",
         ]
         shown = thinwire("abort", "job.toml", "--name", "clinic", "--yes")
         assert shown.returncode == 0
         assert shown.stdout.splitlines()[-2:] == [
-            "aborted by 'clinic': bank, clinic end with exit code 1, and cannot go on in their folders",
-            "shop is away: if it has taken part, clinic stays until it has been told",
+            "aborted by 'clinic': bank, clinic exit with code 1 and cannot resume in their folders",
+            "shop is not connected: if it took part, clinic keeps running until it has been notified",
         ]
         assert {ended(process)[0] for process in running.values()} == {1}
 
@@ -196,14 +196,12 @@ def test_a_run_that_was_stopped_is_shown_as_stopped_with_the_way_on(job: Path, t
         assert ended(running["shop"])[0] == 130
         until(job, lambda status: bool(status["parties"]["shop"]["stopped"]))
         shown = thinwire("status", "job.toml", "--name", "bank").stdout
-        assert re.search(
-            r"  shop  stopped by its own people \S+ s ago; the run goes on once it has been started", shown
-        )
+        assert re.search(r"  shop  stopped by its operator \S+ s ago; the run resumes once it is", shown)
 
         running["clinic"].send_signal(signal.SIGINT)
         assert ended(running["clinic"])[0] == 130
         shown = thinwire("status", "job.toml", "--name", "bank").stdout
-        assert "it goes on once clinic has been started again; bank need do nothing" in shown
+        assert "it resumes once clinic is restarted; bank need not do anything" in shown
         running["bank"].send_signal(signal.SIGINT)
         assert ended(running["bank"])[0] == 130
 
@@ -227,7 +225,7 @@ def test_a_run_that_was_stopped_is_shown_as_stopped_with_the_way_on(job: Path, t
         again.command([THINWIRE, *words[1:], "--yes"], Path.cwd())
         until(job, lambda status: status["round"] > before)
         runs["shop"].look()
-        assert "going on from round" in "".join(said for _, said in log_lines(runs["shop"], None))
+        assert "resuming from round" in "".join(said for _, said in log_lines(runs["shop"], None))
         assert runs["shop"].state() == "running"
 
 

@@ -243,8 +243,8 @@ class _Norm(nn.BatchNorm1d):
 @pytest.mark.parametrize(
     ("looks", "says"),
     [
-        (_Norm(3), r".*Start this party without torchrun, or let every row"),
-        (_Centred(), r".*Start this party without torchrun, or let every row"),
+        (_Norm(3), r".*Start this party without torchrun, or compute every row"),
+        (_Centred(), r".*Start this party without torchrun, or compute every row"),
         (nn.BatchNorm1d(3, track_running_stats=False), "1 has track_running_stats = False"),
     ],
     ids=["another batch normalisation", "a mean over rows", "no running averages"],

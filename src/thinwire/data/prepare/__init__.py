@@ -1,4 +1,4 @@
-"""Tables as people have them, made ready for a network at each party: types guessed, gaps filled, words coded.
+"""Tables as people have them, prepared at each party: types guessed, missing values imputed, words encoded.
 
 preparation = Preparation.fit(training_rows)      # a pyarrow table, a data frame, a dict of columns
 x = preparation.apply(new_rows)                   # float32 [N, preparation.width]

@@ -65,7 +65,7 @@ class _WithGaps(_Column):
 
 
 class NumberColumn(_WithGaps):
-    """Gaps filled or kept, scaled."""
+    """Missing values filled or kept, scaled."""
 
     kind: Literal["number"] = "number"
     fill: Finite  # of gaps that are not kept
@@ -80,8 +80,8 @@ class NumberColumn(_WithGaps):
     def says(self) -> str:
         scale = "as it is" if isinstance(self.scale, Unscaled) else f"{self.scale.by} scale"
         if isinstance(self.scale, Unscaled) and self.scale.offset:
-            scale += f" but for {self.scale.offset:.0f}, taken off"
-        return scale + (f", gaps filled with {self.fill:.4g} and marked" if self.gaps else self._says_gaps)
+            scale += f" minus {self.scale.offset:.0f}"
+        return scale + (f", missing values filled with {self.fill:.4g} and flagged" if self.gaps else self._says_gaps)
 
 
 class BooleanColumn(_Column):
@@ -96,7 +96,7 @@ class BooleanColumn(_Column):
 
     @property
     def says(self) -> str:
-        return "1, 0, gaps kept" if self.keep else "1, -1, and 0 for nothing"
+        return "1, 0, gaps kept" if self.keep else "1, -1, and 0 if missing"
 
 
 class DateColumn(_WithGaps):
@@ -135,7 +135,7 @@ class DateColumn(_WithGaps):
     @property
     def says(self) -> str:
         circles = "year, week and day" if self.clock else "year and week"
-        about = f"age in days before {self.today}, place in the {circles}"
+        about = f"age in days before {self.today}, position in the {circles}"
         return about + (", gaps marked" if self.gaps else self._says_gaps)
 
 
@@ -175,7 +175,9 @@ class CategoryColumn(_Coded):
     @property
     def says(self) -> str:
         shown = ", ".join(self.words[:4]) + (" ..." if len(self.words) > 4 else "")
-        return f"{len(self.words)} values ({shown}), one place for others" + (", one for gaps" if self.gaps else "")
+        return f"{len(self.words)} values ({shown}), one bucket for rare or unseen values" + (
+            ", one for missing values" if self.gaps else ""
+        )
 
 
 class HashedColumn(_Coded):
@@ -197,7 +199,7 @@ class HashedColumn(_Coded):
 
     @property
     def says(self) -> str:
-        return f"many values, hashed into {self.buckets} places"
+        return f"many values, hashed into {self.buckets} buckets"
 
 
 CodedColumn = CategoryColumn | HashedColumn  # `size` says how many codes there are
@@ -253,7 +255,7 @@ def guess_kind(cells: Cells, name: str, vocabulary: int) -> KindName | LeftOutCo
         return "category"  # as pandas' own categories are, whatever they are made of
     if not is_text(kind):
         raise BadColumn(
-            f"{cells.what}: column {name!r} holds {kind}, which is neither number, text nor date; leave it out"
+            f"{cells.what}: column {name!r} holds {kind}, which is not a number, text or date; leave it out"
         )
     return _of_text(cells, name, trim(values), vocabulary)
 
@@ -272,11 +274,11 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> KindName 
     if 1 - wrong.sum() / there >= _MOSTLY:
         row = int(wrong.argmax())
         word = values[row].as_py()
-        point = ", with a point and not a comma" if "," in word and form.decimal == "." else ""
+        point = ", with a decimal point instead of a comma" if "," in word and form.decimal == "." else ""
         raise BadColumn(
-            f"{cells.what}: {cells.where(row)}, column {name!r} holds {word!r}, but {there - wrong.sum()} of {there} "
-            f"cells are numbers; correct it{point}, or say what it is: missing_words = [{_quoted(word)}], or "
-            f"{_as_category(name)}"
+            f"{cells.what}: {cells.where(row)}, column {name!r} holds {word!r}, but {there - wrong.sum()} of "
+            f"{there} cells are numbers; correct it{point}, or declare what it is: missing_words = "
+            f"[{_quoted(word)}], or {_as_category(name)}"
         )
     if find_date_format(words) is not None:
         return "date"
@@ -284,11 +286,13 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> KindName 
     if not convert_numbers(values, TextFormat(decimal=other))[1].any():
         some = next(word for word in words.to_pylist() if other in word)
         raise BadColumn(
-            f"{cells.what}: column {name!r} holds numbers with a {_SIGNS[other]}, such as {some!r}; write "
-            f'decimal = "{other}" beside the file, or say what it is: {_as_category(name)}'
+            f"{cells.what}: column {name!r} holds numbers with a {_SIGNS[other]}, such as {some!r}; set "
+            f'decimal = "{other}" next to the file, or declare what it is: {_as_category(name)}'
         )
     if len(words) > vocabulary and len(words) >= _FREE_TEXT * there:
-        return LeftOutColumn(name=name, says=f"{len(words)} different texts in {there} rows: names, notes or ids")
+        return LeftOutColumn(
+            name=name, says=f"{len(words)} distinct texts in {there} rows: probably names, notes or ids"
+        )
     return "category"
 
 
@@ -335,7 +339,7 @@ def _known(name: str, settings: Settings) -> AnyColumn:
             return DateColumn(name=name, public=True, gaps=not keep, keep=keep, today=last, scale=scale, clock=False)
         case [str(), *_] as words:
             if len(set(words)) != len(words):
-                raise BadColumn(f"known.{name} has a word twice")
+                raise BadColumn(f"known.{name} lists a word twice")
             return CategoryColumn(name=name, public=True, gaps=True, words=tuple(str(word) for word in words))
         case [low, high]:
             _require_rising(name, low, high)
@@ -381,7 +385,7 @@ def build_date(
 ) -> AnyColumn:
     """Of how its days lie; `count_ages` gives the ages on a day, more exactly than follows from the days."""
     if not day.count or day.low == day.high:
-        return LeftOutColumn(name=name, says="training rows have one date at most")
+        return LeftOutColumn(name=name, says="training rows have at most one date")
     today = date(1970, 1, 1) + timedelta(days=int(np.ceil(day.high)))
     scale = fit_scale((count_ages or day.subtract_from)(count_days(today)), settings.scaling)
     keep = settings.keeps_gaps
@@ -407,7 +411,7 @@ def build_category(name: str, counts: WordCounts, settings: Settings) -> AnyColu
         return HashedColumn(name=name, buckets=settings.buckets)
     if not words and not counts.missing:
         return LeftOutColumn(
-            name=name, says=f"{len(every)} different texts, none of them in {settings.min_count} rows"
+            name=name, says=f"{len(every)} distinct texts, none of them in {settings.min_count} rows"
         )
     return CategoryColumn(name=name, gaps=counts.missing > 0, words=tuple(words))
 

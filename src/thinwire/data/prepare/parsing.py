@@ -33,7 +33,7 @@ def parse_numbers(cells: Cells, name: str) -> Floats:
         raise _wrong(cells, name, int(wrong.argmax()), "not a number")
     infinite = np.isinf(found)
     if infinite.any():
-        raise _wrong(cells, name, int(infinite.argmax()), "which is no finite number")
+        raise _wrong(cells, name, int(infinite.argmax()), "which is not a finite number")
     return found
 
 
@@ -73,7 +73,10 @@ def parse_days(cells: Cells, name: str) -> Floats:
         if form is None:
             row = _first_without_date(text)
             raise _wrong(
-                cells, name, row, "not a date as the others; dates are 2024-12-31, 2024-12-31T23:59:59 or 31.12.2024"
+                cells,
+                name,
+                row,
+                "not a date like the others; write dates as 2024-12-31, 2024-12-31T23:59:59 or 31.12.2024",
             )
         values = _times(text, form)
     elif values.null_count < len(values) and not _is_time(values.type):

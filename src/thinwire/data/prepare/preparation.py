@@ -72,7 +72,7 @@ class Preparation(_Fitted):
         settings = settings or Settings()
         cells = table if isinstance(table, LargeCells) else Cells.of(table)
         if not len(cells):
-            raise BadTable(f"{cells.what} has no rows to fit on")
+            raise BadTable(f"{cells.what} has no rows to fit")
         settings.require_columns(cells.what, cells.names)
         if isinstance(cells, LargeCells):
             columns = tuple(_fit_large(cells.select([name]), settings) for name in cells.names)
@@ -90,7 +90,7 @@ class Preparation(_Fitted):
         for column in columns:
             if found.categories == "one_hot" and isinstance(column, CodedColumn) and column.size > _WIDEST:
                 raise BadColumn(
-                    f"{cells.what}: column {column.name!r} would become {column.size} numbers a row; use a smaller "
+                    f"{cells.what}: column {column.name!r} would become {column.size} features; use a smaller "
                     'vocabulary, fewer buckets, or categories = "codes" with a deep_tower'
                 )
         if not found.width:
@@ -275,7 +275,8 @@ class LabelCoding(_Fitted):
         guessed: Task = "binary" if len(found) == 2 else "multiclass"
         if task == "binary" and guessed != "binary":
             raise BadLabels(
-                f"{cells.what}: {column!r} holds {len(found)} classes ({quote_names(found)}), not two; say multiclass"
+                f"{cells.what}: {column!r} holds {len(found)} classes ({quote_names(found)}), not two; use "
+                "task = 'multiclass'"
             )
         return cls(column=column, task=guessed, classes=found)
 
@@ -300,7 +301,7 @@ class LabelCoding(_Fitted):
             row = int((found < 0).argmax())
             raise BadLabels(
                 f"{cells.what}: {cells.where(row)}, label {self.column!r} is {words[places[row]]!r}, a class that no "
-                f"training row has; they have {quote_names(self.classes)}"
+                f"training row has; the classes are {quote_names(self.classes)}"
             )
         return torch.from_numpy(found)
 
@@ -315,8 +316,8 @@ class LabelCoding(_Fitted):
     @property
     def says(self) -> str:
         if self.task == "regression":
-            return f"label {self.column!r}: regression, mean {self.mean:.4g}, deviation {self.deviation:.4g}"
-        positive = f"; {self.classes[1]!r} counts as positive" if self.task == "binary" else ""
+            return f"label {self.column!r}: regression, mean {self.mean:.4g}, standard deviation {self.deviation:.4g}"
+        positive = f"; {self.classes[1]!r} is the positive class" if self.task == "binary" else ""
         return f"label {self.column!r}: {self.task}, {quote_names(self.classes)}{positive}"
 
 
@@ -337,8 +338,8 @@ def _words(cells: Cells, column: str) -> Any:
     if infinite.any():
         row = int(infinite.argmax())
         raise BadLabels(
-            f"{cells.what}: {cells.where(row)}, label {column!r} is {words[row].as_py()[:60]!r}, no finite number; "
-            "correct it, or drop the row at every party"
+            f"{cells.what}: {cells.where(row)}, label {column!r} is {words[row].as_py()[:60]!r}, not a finite "
+            "number; correct it, or drop the row at every party"
         )
     if not pa.types.is_floating(values.type):
         return words
@@ -381,12 +382,13 @@ def _place(word: str) -> tuple[float, str]:
 def _require_classes(cells: Cells, column: str, found: tuple[str, ...], words: list[str]) -> None:
     if len(found) == 1:
         raise BadLabels(
-            f"{cells.what}: all {len(cells)} labels in {column!r} are {found[0]!r}; training needs two classes"
+            f"{cells.what}: all {len(cells)} labels in {column!r} are {found[0]!r}; training needs at "
+            "least two classes"
         )
     if len(set(found)) != len(found):
         raise BadLabels(f"classes names one class twice: {quote_names(found)}")
     if len(found) > _MOST_CLASSES:
-        raise BadLabels(f"{cells.what}: {column!r} holds {len(found)} different texts; is it the label column?")
+        raise BadLabels(f"{cells.what}: {column!r} holds {len(found)} distinct texts; is it the label column?")
     missing = [word for word in found if word not in words]
     if missing:
-        raise BadLabels(f"{cells.what}: no training row is of class {missing[0]!r}, of classes = [...]")
+        raise BadLabels(f"{cells.what}: no training row has class {missing[0]!r}, which classes = [...] lists")

@@ -63,7 +63,7 @@ class Settings(StrictModel):
                 select_columns(what, names, [name])
             stated = self.types.get(name)
             if stated not in (None, self.kind(name)):
-                raise BadColumn(f"known.{name} is what is known of a {self.kind(name)}, but types says {stated}")
+                raise BadColumn(f"known.{name} describes a {self.kind(name)}, but types declares {stated}")
         select_columns(what, names, list(self.types) or None)
 
 

@@ -144,7 +144,7 @@ class Quantile(StrictModel):
     @model_validator(mode="after")
     def _pairs_rise(self) -> Self:
         if not self.values or len(self.values) != len(self.shares) or any(a >= b for a, b in pairwise(self.values)):
-            raise ValueError("values must rise, with a share for each")
+            raise ValueError("values must be increasing, with a share for each")
         return self
 
     def apply(self, x: Floats) -> Floats:
@@ -181,7 +181,7 @@ class Unscaled(StrictModel):
 
     @classmethod
     def between(cls, low: float, high: float) -> Unscaled:
-        """For values from low to high; their middle is taken off where whole numbers would fall together."""
+        """For values from low to high; their middle is taken off where integers would fall together."""
         span, middle = high - low, low / 2 + high / 2
         if abs(middle) <= span or max(abs(low), abs(high)) <= _WHOLE:
             return cls()

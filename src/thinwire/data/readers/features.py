@@ -106,17 +106,17 @@ def _to_floats(
 def read_labels(
     file: TableFile, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
 ) -> NDArray[Any]:
-    """[N]: int64 where every label is a whole number, else float32."""
+    """[N]: int64 where every label is an integer, else float32."""
     if _is_npz(file, key, column=column):
         array = read_npz(file, key)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.ndim != 1:
-            raise BadInput(f"{file}: {key!r} has shape {array.shape}; labels are one number a row, [N]")
+            raise BadInput(f"{file}: {key!r} has shape {array.shape}; labels are one number per row, [N]")
         places = None
     else:
         if column is None:
-            raise BadInput(f'{file}: say which column holds the labels: column = "..."')
+            raise BadInput(f'{file}: name the column that holds the labels: column = "..."')
         table, places = _table(file, [column], (), form)
         array = table[:, 0]
     _require_finite(str(file), key, array, places)
@@ -149,11 +149,11 @@ def read_id_column(
         array = load_array(file, key)
         if array.ndim != 1 or array.dtype.kind not in "iuU":
             raise BadColumn(
-                f"{file}: {key!r} holds {array.dtype} of shape {array.shape}; ids are text or whole numbers, [N]"
+                f"{file}: {key!r} holds {array.dtype} of shape {array.shape}; ids must be text or integers, [N]"
             )
         return pa.chunked_array([pa.array(array)])
     if column is None:
-        raise BadInput(f'{file}: say which column holds the ids: column = "..."')
+        raise BadInput(f'{file}: name the column that holds the ids: column = "..."')
     if file.suffix.lower() == StoredTable.suffix:
         cells: Any = StoredColumn(open_stored(file), column)
     else:
@@ -162,7 +162,7 @@ def read_id_column(
         cells = cells.cast(pa.string())
     kind = cells.type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise BadColumn(f"{file}: column {column!r} holds {kind}; ids are text or whole numbers")
+        raise BadColumn(f"{file}: column {column!r} holds {kind}; ids must be text or integers")
     return cells
 
 
@@ -175,13 +175,13 @@ def _table(
         case ".arrow":
             with LargeTable(file, columns, all_but) as table:
                 return table.take(np.arange(len(table))), table.columns
-    raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; we read {_KINDS}")
+    raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; supported formats: {_KINDS}")
 
 
 def _is_npz(file: TableFile, key: str | None, **of_tables: Any) -> TypeGuard[Path]:
     """Refuses what is said of another kind of file."""
     found = file.suffix.lower() == ".npz"
-    other = "columns have names in tables; an NPZ file has keys" if found else "keys are for NPZ files"
+    other = "columns are for tables; an NPZ file has keys" if found else "keys are for NPZ files"
     for name, value in (of_tables if found else {"key": key}).items():
         if value:
             raise BadInput(f"{file}: {name!r} does not fit {file.suffix or 'this file'}: {other}")

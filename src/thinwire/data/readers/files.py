@@ -30,7 +30,7 @@ def require_file(file: Path) -> None:
     if not file.exists():
         raise BadFile(f"{file} does not exist; paths in a job file start from the job file's folder")
     if not os.access(file, os.R_OK):
-        raise BadFile(f"{file} may not be read by this user")
+        raise BadFile(f"{file} is not readable by this user")
     if file.stat().st_size == 0:
         raise BadFile(f"{file} is empty")
 
@@ -48,9 +48,9 @@ def read_gzip(file: Path) -> Iterator[bytes]:
             while piece := opened.read(_PIECE):
                 yield piece
     except EOFError:
-        raise BadFile(f"{file}: cut off at byte {file.stat().st_size}; copy it again") from None
+        raise BadFile(f"{file}: truncated at byte {file.stat().st_size}; copy it again") from None
     except (OSError, zlib.error) as error:
-        raise BadFile(f"{file}: damaged, or not gzipped: {error}; copy it again") from None
+        raise BadFile(f"{file}: damaged, or not gzip-compressed: {error}; copy it again") from None
 
 
 # Arrays of numbers or words in NumPy's .npz files. Object arrays are pickles, and are refused ---------------------
@@ -66,7 +66,7 @@ def read_npz(file: Path, key: str | None) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise BadInput(f"{file}: {key!r} holds {array.dtype}, not numbers; save it as float32 or int64")
     if array.ndim == 0 or not array.size:
-        raise BadInput(f"{file}: {key!r} has shape {array.shape}: no rows; we need [rows, ...]")
+        raise BadInput(f"{file}: {key!r} has shape {array.shape}, which has no rows; expected [rows, ...]")
     return array
 
 
@@ -86,9 +86,9 @@ def load_array(file: Path, key: str | None) -> NDArray[Any]:
             # numpy.load unpickles only when asked to.
             arrays = np.load(opened)
         except _DAMAGED as error:
-            raise BadInput(f"{file}: not an NPZ file: {error}; write it with numpy.savez") from None
+            raise BadInput(f"{file}: not an NPZ file: {error}; save it with numpy.savez") from None
         if not isinstance(arrays, np.lib.npyio.NpzFile):
-            raise BadInput(f"{file}: a single array, not an NPZ file; write it with numpy.savez")
+            raise BadInput(f"{file}: a single array, not an NPZ file; save it with numpy.savez")
         with arrays, _PARSING:
             return _read(file, key, arrays)
 
@@ -102,7 +102,7 @@ def _read(file: Path, key: str | None, arrays: Any) -> NDArray[Any]:
         if "allow_pickle" not in str(error):
             raise BadInput(f"{file}: {key!r} cannot be read: {error}") from None
         raise BadInput(
-            f"{file}: {key!r} is an array of Python objects, which we never load; save it as numbers: "
+            f"{file}: {key!r} is an array of Python objects, which thinwire never loads; save it as numbers: "
             "array.astype('float32')"
         ) from None
     return array
@@ -111,5 +111,5 @@ def _read(file: Path, key: str | None, arrays: Any) -> NDArray[Any]:
 def _no_key(file: Path, key: str | None, there: list[str]) -> str:
     names = ", ".join(map(repr, there)) or "nothing"
     if key is None:
-        return f'{file}: say which array to read: key = "..."; it holds {names}'
-    return f"{file}: there is no {key!r}, it holds {names}{did_you_mean(key, there)}"
+        return f'{file}: name the array to read: key = "..."; the file holds {names}'
+    return f"{file}: there is no {key!r}; the file holds {names}{did_you_mean(key, there)}"

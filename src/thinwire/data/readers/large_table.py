@@ -167,7 +167,7 @@ def _open_arrow(file: Path) -> _Pieces:
         reader = pa.ipc.open_file(mapped)
         sizes = [reader.get_batch(piece).num_rows for piece in range(reader.num_record_batches)]
     except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{file}: not an Arrow file, or a damaged one: {error}") from None
+        raise BadInput(f"{file}: not an Arrow file, or damaged: {error}") from None
     return _Pieces(
         reader.schema, sizes, lambda piece, names: reader.get_batch(piece).select(list(names)).columns, mapped.close
     )

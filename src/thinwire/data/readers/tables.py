@@ -147,8 +147,8 @@ def _fitting(file: TableFile | str, names: Sequence[str], asked: str) -> list[st
         return [asked]
     found = [name for name in names if _is_pattern(asked) and fnmatchcase(name, asked)]
     if not found:
-        what = f"no column fits {asked!r}" if _is_pattern(asked) else f"there is no column {asked!r}"
-        raise BadColumn(f"{file}: {what}, it has {quote_names(names)}{did_you_mean(asked, names)}")
+        what = f"no column matches {asked!r}" if _is_pattern(asked) else f"there is no column {asked!r}"
+        raise BadColumn(f"{file}: {what}; the columns are {quote_names(names)}{did_you_mean(asked, names)}")
     return found
 
 
@@ -175,14 +175,14 @@ def read_header(file: Path, form: TextFormat) -> list[str]:
     other = next((sign for sign in _DELIMITERS if sign != delimiter and sign in first), None)
     if len(names) == 1 and other is not None:
         raise BadTable(
-            f"{file}: the first line has no {delimiter!r}, but {_DELIMITERS[other]}: {first[:60]!r}; "
-            f"write delimiter = {other!r}, or save it with commas"
+            f"{file}: the first line has no {delimiter!r}, but {_DELIMITERS[other]}: {first[:60]!r}; set delimiter "
+            f"= {other!r}, or save it with commas"
         )
     if all(is_number(name, form) for name in names):
-        raise BadTable(f"{file}: the first line holds numbers; it must name the columns")
+        raise BadTable(f"{file}: the first line holds numbers; it must be a header with the column names")
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise BadTable(f"{file}: the column name {sorted(twice)[0]!r} is there twice")
+        raise BadTable(f"{file}: the column name {sorted(twice)[0]!r} appears twice")
     return names
 
 
@@ -213,8 +213,8 @@ def parse_csv(file: Path, form: TextFormat, types: dict[str, Any], gaps: Sequenc
             raise
         row = ragged[0]
         raise BadTable(
-            f"{file}: line {find_line(file, row.number - 2, form)} has {row.actual_columns} columns, the first line "
-            f"names {row.expected_columns}"
+            f"{file}: line {find_line(file, row.number - 2, form)} has {row.actual_columns} columns, but the header "
+            f"has {row.expected_columns}"
         ) from None
 
 
@@ -240,11 +240,11 @@ def _require_text(file: Path) -> None:
     """Without NUL bytes; a byte order mark of UTF-8 is fine."""
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            raise BadTable(f'{file} is UTF-16; write encoding = "utf-16" beside the file, or save it as UTF-8')
+            raise BadTable(f'{file} is UTF-16; set encoding = "utf-16" next to the file, or save it as UTF-8')
         place = data.find(b"\0")
         if place >= 0:
             line = data[:place].count(b"\n") + 1
-            raise BadTable(f"{file}: line {line} holds a NUL byte; is it a text file, and was it copied whole?")
+            raise BadTable(f"{file}: line {line} holds a NUL byte; is it a text file, and was it copied completely?")
 
 
 def open_parquet(file: Path) -> Any:
@@ -253,7 +253,7 @@ def open_parquet(file: Path) -> Any:
     try:
         return pa.parquet.ParquetFile(file, memory_map=True)
     except (pa.ArrowException, OSError) as error:
-        raise BadFile(f"{file}: not a Parquet file, or a damaged one: {error}") from None
+        raise BadFile(f"{file}: not a Parquet file, or damaged: {error}") from None
 
 
 _PREPARE = "convert it, leave it out, or let the party prepare its table: prepare = {}"
@@ -321,7 +321,7 @@ def _read_table(
     else:
         table = open_stored(file).read(names)
     if table.num_rows == 0:
-        raise BadTable(f"{file} names its columns, but has no rows")
+        raise BadTable(f"{file} has a header, but no rows")
     return table
 
 
@@ -350,7 +350,7 @@ def _require_cells(cells: Cells) -> None:
         if column.null_count:
             row = column.is_null().index(True).as_py()
             raise BadColumn(
-                f"{cells.what}: {cells.where(row)}, column {name!r} is empty or not a number; fill it in, drop the "
+                f"{cells.what}: {cells.where(row)}, column {name!r} is missing or not a number; fill it in, drop the "
                 "row at every party, or let the party prepare its table: prepare = {}"
             )
 
@@ -375,7 +375,7 @@ class Cells:
         try:
             return cls(pa.table(table))
         except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
-            raise BadTable(f"{type(table).__name__} is no table: {error}; give columns by name") from None
+            raise BadTable(f"{type(table).__name__} is not a table: {error}; give columns by name") from None
 
     @classmethod
     def join(cls, parts: Sequence[Cells]) -> Cells:
@@ -406,7 +406,7 @@ class Cells:
     def column(self, name: str) -> Any:
         """A pyarrow column."""
         if name not in self.names:
-            raise BadColumn(f"{self.what}: there is no column {name!r}, it has {quote_names(self.names)}")
+            raise BadColumn(f"{self.what}: there is no column {name!r}; the columns are {quote_names(self.names)}")
         return self.table.column(name)
 
     @property

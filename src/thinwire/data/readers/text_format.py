@@ -41,7 +41,7 @@ class TextFormat:
             TextIOWrapper(BytesIO(), encoding=self.encoding)
         except (LookupError, ValueError):
             raise BadInput(
-                f"encoding {self.encoding!r} is unknown; write the name of a text encoding, such as "
+                f"encoding {self.encoding!r} is unknown; use the name of a text encoding, such as "
                 '"utf-8", "latin-1", "cp1252" or "utf-16"'
             ) from None
         if len(self.delimiter) != 1 or not self.delimiter.isascii():
@@ -51,7 +51,7 @@ class TextFormat:
         if self.thousands not in (None, *_GROUPING):
             raise BadInput(f"thousands must be one of {', '.join(map(repr, _GROUPING))}, got {self.thousands!r}")
         if self.decimal == self.thousands:
-            raise BadInput(f"decimal and thousands are both {self.decimal!r}; a number needs two signs for them")
+            raise BadInput(f"decimal and thousands are both {self.decimal!r}; they must differ")
 
     @property
     def changes(self) -> dict[str, str]:
@@ -115,7 +115,7 @@ class TextFormat:
         return BadTable(f"{file}: not {self.encoding.upper()} text ({error}); {_SAY_ENCODING}, or save it as UTF-8")
 
 
-_SAY_ENCODING = 'write encoding = "latin-1" beside the file (in `thinwire init`: --encoding latin-1)'
+_SAY_ENCODING = 'set encoding = "latin-1" next to the file (in `thinwire init`: --encoding latin-1)'
 _FIELDS = ("delimiter", "encoding", "decimal", "thousands")
 PLAIN = TextFormat()
 

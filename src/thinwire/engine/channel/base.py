@@ -43,7 +43,7 @@ class Deadlock(TransportError):
             + (", which has ended" if wait.sender in ended else "")
             for wait in waits
         )
-        super().__init__("nobody can move: " + "; ".join(told))
+        super().__init__("deadlock: " + "; ".join(told))
 
 
 class Stopped(TransportError):
@@ -122,7 +122,7 @@ class NoChannel(Channel):
     """Of a party whose messages travel another way."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise RuntimeError("this party has no channel: its messages travel another way")
+        raise RuntimeError("this party has no channel of its own")
 
     send = receive = ready = away = pause_clock = count_steps = _refuse
 

@@ -64,7 +64,7 @@ class Turnstile:
     ) -> dict[PartyName, T]:
         """Every program's result. Raises what the first program to fail raised, from where it raised it."""
         if self._halt is not None or self._running:
-            raise TransportError("this simulation was stopped or still runs; make a new one")
+            raise TransportError("this simulation was stopped or is still running; create a new one")
         results: dict[PartyName, T] = {}
         self._running = True
         self._all_ended = Lock()

@@ -22,7 +22,7 @@ _GOLDEN = 0x9E3779B1  # 2^32 over the golden ratio, odd
 
 @dataclass(frozen=True, slots=True)
 class Codebook(Compressor):
-    """Each column's distinct values once, and each row's number among them: exact up to `levels` values a column.
+    """Each column's distinct values once, and each row's number among them: exact up to `levels` values per column.
 
     For outputs of trees: the values of the leaves, and each row's leaf. A column with more values is rounded to the
     nearest of at most `levels`, the means of bins that start out equally wide (Lloyd, 1982); if values nearer than

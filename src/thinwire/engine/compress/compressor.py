@@ -22,7 +22,7 @@ class Promise(Enum):
 
     CONTRACTION = "E|x - C(x)|^2 <= (1 - contraction) |x|^2"
     BOUNDED = "an error bound that shrinks with the scale of the message"
-    UNBIASED = "right on average, with a fixed variance"
+    UNBIASED = "unbiased, with a fixed variance"
     NONE = "nothing"
 
 

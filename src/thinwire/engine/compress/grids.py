@@ -58,7 +58,7 @@ class _Stepped(Compressor):
     def _check_least_rows(self) -> None:
         check_whole(self, "least_rows", 1, 2**31, optional=True)
         if getattr(self, "least_rows", None) is not None and not self.stochastic:
-            raise BadParameter.about(self, "least_rows", "is about random rounding; give stochastic=True too")
+            raise BadParameter.about(self, "least_rows", "applies to stochastic rounding; also set stochastic=True")
 
     def _steps(self, hint: Hint) -> tuple[float, float]:
         """The step at this round and level, and the finest one there is."""
@@ -89,7 +89,7 @@ class StdGrid(_Stepped):
     so that the mean is right. The error is at most half a step (a whole one if stochastic) a value; it
     is not a contraction. Under error feedback take a step below 2: from there on nearest may stall (values
     that all round to 0 stay there) and stochastic makes the error grow, so that it is refused above 2.
-    With a `limit` integers go from -limit to limit, and what lies beyond is cut off: with a fixed scale a
+    With a `limit` integers go from -limit to limit, and what lies beyond is truncated: with a fixed scale a
     secure sum can then add them. scale="largest" is the message's largest |x|: a step of 1 / k has levels at 0, at
     both ends and k - 1 between, so StdGrid(1 / 3, stochastic=True, scale="largest") is an unbiased 3-bit quantiser.
 
@@ -216,7 +216,7 @@ def deviation(message: MessageValues) -> float:
 class RowScale(Compressor):
     """Integers from -(2^(bits-1) - 1) to 2^(bits-1) - 1, the outermost standing for the row's largest |x|.
 
-    Four bytes a row for the scale. Nearest: the error is at most half a step a value, and since 0 is a
+    Four bytes per row for the scale. Nearest: the error is at most half a step per value, and since 0 is a
     level and the largest value is exact, a contraction of 1/width. Stochastic: unbiased, no contraction.
 
     Args:

@@ -39,7 +39,7 @@ class Milestones:
         rounds = [first for first, _ in steps]
         if not steps or rounds[0] != 0 or rounds != sorted(set(rounds)):
             raise BadParameter(
-                f"Milestones: the rounds must rise from 0, got {rounds}; write Milestones((0, 2), (100, 4))"
+                f"Milestones: the rounds must increase from 0, got {rounds}; write Milestones((0, 2), (100, 4))"
             )
         object.__setattr__(self, "steps", tuple(steps))
 
@@ -144,13 +144,13 @@ def at_round(
 def require_size(owner: object, field: str, value: object, low: int = 1) -> int:
     """The value as a plain int of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
-        raise BadParameter.about(owner, field, f"must be a whole number from {low} up, got {value!r}")
+        raise BadParameter.about(owner, field, f"must be an integer from {low} up, got {value!r}")
     return int(value)
 
 
 def require_sizes(owner: object, field: str, values: object, low: int = 1) -> tuple[int, ...]:
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise BadParameter.about(owner, field, f"must be a list of whole numbers, got {values!r}")
+        raise BadParameter.about(owner, field, f"must be a list of integers, got {values!r}")
     return tuple(require_size(owner, f"{field}[{i}]", value, low) for i, value in enumerate(values))
 
 
@@ -181,10 +181,10 @@ def require_number(
 def check_whole(
     owner: object, field: str, low: int, high: int, error_rule: bool = False, optional: bool = False
 ) -> None:
-    """The field is a whole number from low to high, or a schedule of such numbers; `optional`: or None."""
+    """The field is an integer from low to high, or a schedule of such numbers; `optional`: or None."""
     for value in _values(owner, field, error_rule, optional):
         if isinstance(value, bool) or not isinstance(value, Integral):
-            raise BadParameter.about(owner, field, f"must be a whole number from {low} to {high}, got {value!r}")
+            raise BadParameter.about(owner, field, f"must be an integer from {low} to {high}, got {value!r}")
         if not low <= int(value) <= high:
             raise BadParameter.about(owner, field, f"must be from {low} to {high}, got {value}")
     _store_plain(owner, field, int)

@@ -98,7 +98,9 @@ class Uniform(Compressor):
             if low < high:
                 object.__setattr__(self, "bounds", (low, high))
                 return
-        raise BadParameter.about("Uniform", "bounds", f"must rise and be finite in float32, got {self.bounds!r}")
+        raise BadParameter.about(
+            "Uniform", "bounds", f"must be increasing and finite in float32, got {self.bounds!r}"
+        )
 
     def adding(self, round: int = 0) -> AddingLevels | None:
         # A rule that looks at the message would give every party bits of its own.
@@ -402,7 +404,7 @@ def _squared_distance(across: Array, up: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class PoissonBinomial(Compressor):
-    """q ~ Binomial(trials, 1/2 + beta x / bound) for |x| <= bound, unbiased once decoded; beyond, x is cut off.
+    """q ~ Binomial(trials, 1/2 + beta x / bound) for |x| <= bound, unbiased once decoded; beyond, x is truncated.
 
     The variance is at most bound^2 / (4 beta^2 trials) a value. It is private only as far as its
     generator is secret: pass a Keystream with a 256-bit key of the party's own. A throw compares 32

@@ -48,7 +48,7 @@ class RandomizedResponse(Compressor):
         other = floor(_WORDS / (exp(min(share, _MOST_EXPONENT)) + self.bins)) + 1
         kept = _WORDS - self.bins * other
         if kept < other:
-            says = f"is too small for {columns} columns of {self.bins} bins; use fewer bins, or a larger epsilon"
+            says = f"is too small for {columns} columns of {self.bins} bins; use fewer bins or a larger epsilon"
             raise BadParameter.about(self, "epsilon", says)
         return kept, other
 

@@ -442,4 +442,4 @@ class Masked(_ByContent):
     seed: int | None = None
 
     def to_tensor(self) -> Tensor:
-        raise Malformed("masked values stand for nothing alone; only the sum over all parties can be decoded")
+        raise Malformed("masked values mean nothing on their own; only the sum over all parties can be decoded")

@@ -64,13 +64,13 @@ class Then(_TwoParts):
             )
         if self.second.selects or isinstance(self.second, Then):
             raise IncompatibleRecipe(
-                f"Then: {type(self.second).__name__} chooses values again; put a quantiser second, as in "
+                f"Then: {type(self.second).__name__} selects values again; put a quantiser second, as in "
                 "Then(TopK(0.05), Uniform(4)), or give the first a smaller fraction"
             )
         if self.second.promise is Promise.UNBIASED or self.second.protects_alone:
             raise IncompatibleRecipe(
-                f"Then: {type(self.second).__name__} protects values, but the choice of places would show "
-                "through; use it alone"
+                f"Then: {type(self.second).__name__} protects values, but the choice of positions would leak; use "
+                "it alone"
             )
 
     @property
@@ -125,8 +125,8 @@ class Shorter(_TwoParts):
         for part in (self.first, self.second):
             if not isinstance(part, (StdGrid, QSGD, Directions)):
                 raise IncompatibleRecipe(
-                    f"Shorter: how many bits {type(part).__name__} takes is not known before it is encoded; use "
-                    "StdGrid, QSGD or Directions, as in Shorter(StdGrid(1.5), Directions(0.5))"
+                    f"Shorter: the size of {type(part).__name__} is not known before encoding; use StdGrid, QSGD or "
+                    "Directions, as in Shorter(StdGrid(1.5), Directions(0.5))"
                 )
 
     @property

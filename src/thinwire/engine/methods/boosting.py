@@ -2,8 +2,8 @@
 
     up:    what an exchange added to the sum of a party's trees. A single tree has few different outputs, so each row
            travels as its leaf's number, exact and entropy-coded; error feedback keeps the sum at both ends
-    down:  derivatives as integers of `down_step` deviations, rounded at random so that they are right on average
-    when:  one exchange of all rows a round; every party answers the same derivative with new trees
+    down:  derivatives as integers of `down_step` deviations, rounded at random so that they are unbiased
+    when:  one exchange of all rows per round; every party answers the same derivative with new trees
 
 Parties go together, not in turn: an exchange costs one round trip however many they are.
 """
@@ -16,7 +16,7 @@ from thinwire.engine.streams import Direct, ErrorFeedback
 
 
 def boosting(down_step: float = 0.5, levels: int = 64) -> Recipe:
-    """Trees' outputs up by leaf number, derivatives down in a few bits; private labels, full batches.
+    """Leaf numbers of trees up, gradients (derivatives) in a few bits down; private labels, full batches.
 
     Args:
         down_step: of derivatives, in standard deviations of the message.

@@ -7,7 +7,7 @@
       party B:  w = cos(dL/dh now, cached); back-propagate w * loss   DerivativeLabelEnd.local
 
 Differs from the paper: any number of feature parties (the label party's cosine is then over the derivatives of
-all of them); a fixed number of local steps a round, so that a run repeats to the bit. overlap=True takes them
+all of them); a fixed number of local steps per round, so that a run repeats bit for bit. overlap=True takes them
 while the embedding travels; overlap="filling" takes as many as fit, as the paper does, does not repeat, and needs a
 link whose messages take time; overlap="ahead" takes them while two embeddings travel: the next one leaves before this
 round's updates, so that both sides compute at once.

@@ -20,7 +20,7 @@ from thinwire.engine.streams import Direct
 def cvfl(
     compressor: Compressor, local_steps: int = 1, labels: str = "shared", top_compressor: Compressor | None = None
 ) -> Recipe:
-    """Compressed embeddings and `local_steps` on each batch; no memory of what was lost.
+    """Compressed embeddings and `local_steps` on each batch, without error feedback.
 
     Args:
         compressor: of embeddings, on their way up.

@@ -34,7 +34,7 @@ def efvfl(
     broadcast: str = "symbols",
     top_compressor: Compressor | None = None,
 ) -> Recipe:
-    """Sends what the surrogates still miss; what compression loses now is made good later.
+    """Sends what the surrogates still miss; what compression loses now is corrected later.
 
     Args:
         compressor: of what the surrogates still miss; has to be a contraction.

@@ -1,6 +1,6 @@
 """One exchange, our own: each party sends coarse codes of its rows, and the label party learns from them alone.
 
-    up:    whole numbers, entropy-coded, of a bottom model that is fitted to its party's own rows without labels
+    up:    integers, entropy-coded, of a bottom model that is fitted to its party's own rows without labels
            (`tw.learners.PrincipalDirections`, `Bins`); every row once, in blocks until more rows no longer help
     down:  nothing but go on or stop
     when:  once a row; then the label party fits its top model, a network or boosted trees, by itself
@@ -22,12 +22,12 @@ def once(
     patience: int = 10,
     noise: PoissonBinomial | RandomizedResponse | None = None,
 ) -> Recipe:
-    """Codes up, nothing down; the label party takes at most `passes` passes over what it has; private labels.
+    """Codes up, nothing down; the label party trains for at most `passes` passes over them; private labels.
 
-    With `noise` a row costs the epsilon of one release. `RandomizedResponse` is for `Bins`: each party's codes leave
-    by themselves, some of them false. `PoissonBinomial` is for sums: by secure sum the label party sees that of all
-    parties' codes alone, which must mean the same everywhere and follow from no row: `RandomProjections`, all of one
-    width.
+    With `noise` a row costs the epsilon of one release. `RandomizedResponse` is for `Bins`: each party sends its own
+    codes, some of them replaced at random. `PoissonBinomial` is for sums: under a secure sum the label party sees
+    only the sum of all parties' codes, which must have the same meaning everywhere and depend on no row:
+    `RandomProjections`, all of the same width.
 
     Args:
         passes: over the codes, at the label party, at most.

@@ -17,7 +17,7 @@ from thinwire.engine.streams import Direct
 
 
 def svfl() -> Recipe:
-    """Embeddings up, derivatives down, one step everywhere; private labels.
+    """Embeddings up, gradients (derivatives) down, one step everywhere; private labels.
 
     Returns:
         The baseline: 32-bit floats both ways, one exchange and one step a batch.

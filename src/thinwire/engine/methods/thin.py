@@ -1,10 +1,10 @@
-"""thin, our own: everything at once, with private labels and any number of parties; two or three bits a value.
+"""thin, our own: everything at once, with private labels and any number of parties; two or three bits per value.
 
     up:    error feedback with integers of `up_step` deviations, entropy-coded; along the few directions that rows
            vary in, and six times finer, where that takes fewer bits: wide embeddings
-    down:  derivatives as integers of `down_step` deviations, rounded at random so that they are right on average;
+    down:  derivatives as integers of `down_step` deviations, rounded at random so that they are unbiased;
            or along few directions, four times finer
-    when:  one step an exchange; overlap="ahead" lets both sides compute at once: the next embedding leaves before
+    when:  one step per exchange; overlap="ahead" lets both sides compute at once: the next embedding leaves before
            this one's answer is here
     look:  at an evaluation only what has changed in the embeddings of validation rows travels, in steps of
            `evaluation_step` deviations (None: all of them, as `scoring` says)

@@ -1,7 +1,7 @@
 """Bottom models that no label touches: each is fitted to its party's own rows, and never learns from others.
 
 `PrincipalDirections` for numbers, pictures and series; `Bins` for tables of numbers and categories. What they put out
-counts in steps, so that rounding to whole numbers is all that is lost on the way to the label party. `RawColumns` are
+counts in steps, so that rounding to integers is all that is lost on the way to the label party. `RawColumns` are
 for a party's own use: nothing is lost.
 """
 
@@ -111,7 +111,7 @@ def find_step(places: Tensor, bits_per_row: float) -> float:
 
 
 def count_bits(places: Tensor, step: float) -> float:
-    """A row's, by the entropy of each direction's whole numbers."""
+    """A row's, by the entropy of each direction's integers."""
     kept = places[:, places.std(dim=0, correction=0) >= _KEEP * step]
     return sum(measure_entropy(column) for column in (kept / step).round().T)
 
@@ -151,7 +151,7 @@ class Pretrained(Encoder):
     def forward(self, x: Tensor) -> Tensor:
         h: Tensor = self.network(x)
         if h.shape[1] != self.width:
-            says = f"the network gives {h.shape[1]} values a row, width is {self.width}; give both the same number"
+            says = f"the network outputs {h.shape[1]} values per row, but width is {self.width}; they must be equal"
             raise BadInput(f"Pretrained: {says}")
         return self.directions(h)  # type: ignore[no-any-return]
 
@@ -203,7 +203,7 @@ class Bins(Encoder):
         self.bins = require_size("Bins", "bins", bins, 2)
         self.fields_vocab = require_sizes("Bins", "fields_vocab", fields_vocab)
         if len(self.fields_vocab) > in_features:
-            says = f"has {len(self.fields_vocab)} entries, there are {in_features} columns"
+            says = f"has {len(self.fields_vocab)} entries, but there are {in_features} columns"
             raise BadParameter.about("Bins", "fields_vocab", says)
         self.width = in_features
         unknown = max(self.fields_vocab, default=0)  # the code of a category that no vocabulary has
@@ -264,7 +264,7 @@ def require_edges(field: str, column: object, most: int) -> list[float]:
         raise BadParameter.about("Bins", field, f"must be a list of at most {most} numbers, got {column!r}")
     found = [require_number("Bins", field, edge) for edge in column]
     if any(high <= low for low, high in pairwise(found)):
-        raise BadParameter.about("Bins", field, f"must rise from edge to edge, got {column!r}")
+        raise BadParameter.about("Bins", field, f"must be increasing, got {column!r}")
     return found
 
 

@@ -147,8 +147,8 @@ class ResNet18(nn.Module):
     """[B, in_channels, H, W] -> [B, width], with a 3 x 3 stem and no first pooling.
 
     `base_width` 64 is the paper's network, 32 that of EF-VFL's code, 16 one for small machines. norm="batch" needs
-    two rows a batch where images are 8 x 8 or smaller; norm="group" computes every row by itself (Wu & He, 2018), as
-    guarantees for single rows ask for.
+    two rows per batch where images are 8 x 8 or smaller; norm="group" computes every row by itself (Wu & He, 2018),
+    as guarantees for single rows require.
     """
 
     def __init__(

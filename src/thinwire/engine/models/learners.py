@@ -42,7 +42,7 @@ __all__ = ["BoostedTrees"]
 class BoostedTrees(nn.Module):
     """Gradient-boosted trees as a bottom model: every exchange adds trees that are fitted to its derivative.
 
-    `width` is how many numbers a row's embedding has: one for a single logit or a value, one a class otherwise, and
+    `width` is the size of a row's embedding: one for a single logit or a value, one per class otherwise, and
     under an `InteractionTop` behind them `pairs` for each. `curvature` is "derived", |g| (1 - |g|) of a row's
     derivative g, which is right for logistic and softmax losses where outputs are summed and the top model adds a
     bias; "mean_square" of all rows' derivatives, its mean for any likelihood; or one number. The first columns,
@@ -207,7 +207,7 @@ class BoostedTrees(nn.Module):
         nodes.require_sound()
         if int(nodes.output.max(initial=0)) >= self.width:
             outputs = int(nodes.output.max()) + 1
-            raise BadState(f"the saved trees have {outputs} outputs a row, this model has {self.width}")
+            raise BadState(f"the saved trees have {outputs} outputs per row, this model has {self.width}")
         self._set_nodes(nodes, nodes.find_depth())
 
     def extra_repr(self) -> str:
@@ -216,7 +216,7 @@ class BoostedTrees(nn.Module):
 
 def _whole(name: str, value: int, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise BadParameter(f"BoostedTrees: {name} must be a whole number from {least} to {most}, got {value!r}")
+        raise BadParameter(f"BoostedTrees: {name} must be an integer from {least} to {most}, got {value!r}")
     return value
 
 
@@ -244,7 +244,9 @@ def _import_lightgbm() -> Any:
     try:
         import lightgbm
     except OSError as error:
-        raise BadInput(f"boosted trees need LightGBM, which does not load here ({error}); install libgomp1") from None
+        raise BadInput(
+            f"boosted trees need LightGBM, which cannot be imported here ({error}); install libgomp1"
+        ) from None
     return lightgbm
 
 

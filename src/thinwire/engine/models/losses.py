@@ -18,11 +18,11 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, labels [B]) ->
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log softmax(logits)[label]. logits [B, C], labels whole numbers [B] from 0 to C - 1."""
+    """-log softmax(logits)[label]. logits [B, C], labels integers [B] from 0 to C - 1."""
     if logits.dim() != 2:
         raise BadTensor(
-            f"cross_entropy: the logits have shape {tuple(logits.shape)}, expected [B, C]; "
-            "for one logit a row use binary_cross_entropy"
+            f"cross_entropy: the logits have shape {tuple(logits.shape)}, expected [B, C]; for one logit per row "
+            "use binary_cross_entropy"
         )
     classes = _classes(labels, len(logits), logits.shape[1], "cross_entropy")
     return functional.cross_entropy(logits, classes, reduction="none")
@@ -78,7 +78,7 @@ def with_class_weights(loss: Loss, class_weights: Sequence[float]) -> Loss:
         for i, weight in enumerate(class_weights)
     )
     if len(weights) < 2 or not any(weights):
-        raise BadParameter(f"weighted: class_weights needs one number a class, not all 0, got {list(weights)}")
+        raise BadParameter(f"weighted: class_weights needs one number per class, not all 0, got {list(weights)}")
     return WeightedLoss(loss, weights)
 
 
@@ -125,7 +125,7 @@ def _classes(labels: Tensor, rows: int, count: int, name: str) -> Tensor:
     lowest, highest = torch.aminmax(classes)
     if lowest.item() < 0 or highest.item() >= count or not (classes is line or torch.equal(classes.to(line), line)):
         wrong = (classes < 0) | (classes >= count) | (classes != line)
-        raise BadTensor(f"{name}: labels must be whole numbers from 0 to {count - 1}, got {line[wrong][0].item()}")
+        raise BadTensor(f"{name}: labels must be integers from 0 to {count - 1}, got {line[wrong][0].item()}")
     return classes
 
 

@@ -1,6 +1,6 @@
 """Metrics over all rows of an evaluation, in float64: outputs [B], [B, 1] or [B, C], labels [B].
 
-A positive logit says class 1; two logits a row count as their difference. Outputs that hold NaN give
+A positive logit says class 1; two logits per row count as their difference. Outputs that hold NaN give
 NaN: a run that diverges shows it in its history, and never reaches a target.
 """
 
@@ -51,7 +51,7 @@ def _on_arrays(compute: Callable[[Array, Array], float]) -> Compute:
                 f"{tuple(labels.shape)}; expected [B], [B, 1] or [B, C] and [B], B at least 1"
             )
         if not np.isfinite(truth).all():
-            raise BadTensor(f"{name}: the labels hold NaN or infinity; drop the rows without a label")
+            raise BadTensor(f"{name}: the labels hold NaN or infinity; drop the rows with missing labels")
         with np.errstate(invalid="ignore"):  # infinite logits of a diverging run: the result says it
             return float("nan") if np.isnan(values).any() else compute(values, truth)
 
@@ -75,7 +75,7 @@ def accuracy(outputs: Array, labels: Array) -> float:
 def accuracy_at_5(outputs: Array, labels: Array) -> float:
     """The label is among the five largest logits; among equal logits the first class counts as larger."""
     if outputs.ndim == 1:
-        raise BadTensor("accuracy@5 needs one logit a class, outputs [B, C]; use accuracy")
+        raise BadTensor("accuracy@5 needs one logit per class, outputs [B, C]; use accuracy")
     classes = _classes(labels, outputs.shape[1])[:, None]
     own = np.take_along_axis(outputs, classes, axis=1)
     earlier = np.arange(outputs.shape[1]) < classes
@@ -91,8 +91,7 @@ def auc(outputs: Array, labels: Array) -> float:
     positives, negatives = int(positive.sum()), int((~positive).sum())
     if not positives or not negatives:
         raise BadInput(
-            f"AUC needs both classes: these {len(labels)} rows are all of class {int(positive[0])}; "
-            "evaluate on more rows"
+            f"AUC needs both classes: all {len(labels)} rows have class {int(positive[0])}; evaluate on more rows"
         )
     # Twice the average rank is whole, so the sum is exact.
     twice_rank = 2 * np.cumsum(counts) - counts + 1
@@ -142,7 +141,7 @@ def _classes(labels: Array, count: int) -> NDArray[np.int64]:
     classes = labels.astype(np.int64)
     wrong = (classes != labels) | (classes < 0) | (classes >= count)
     if wrong.any():
-        raise BadTensor(f"labels must be whole numbers from 0 to {count - 1}, got {labels[wrong][0]:g}")
+        raise BadTensor(f"labels must be integers from 0 to {count - 1}, got {labels[wrong][0]:g}")
     return classes
 
 
@@ -156,7 +155,7 @@ def _score(outputs: Array, name: str) -> Array:
 
 def _prediction(outputs: Array, name: str) -> Array:
     if outputs.ndim != 1:
-        raise BadTensor(f"{name} is for one prediction a row, the outputs have {outputs.shape[1]}")
+        raise BadTensor(f"{name} is for one prediction per row, the outputs have {outputs.shape[1]}")
     return outputs
 
 

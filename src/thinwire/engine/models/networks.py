@@ -39,8 +39,8 @@ def flat_rows(owner: object, x: Tensor, in_features: int) -> Tensor:
     width = prod(x.shape[1:])
     if x.dim() == 0 or width != in_features:
         raise BadTensor(
-            f"{_name(owner)}: the input has shape {tuple(x.shape)}, so {width} features a row, "
-            f"not in_features={in_features}"
+            f"{_name(owner)}: the input has shape {tuple(x.shape)}, so {width} features per row, not "
+            f"in_features={in_features}"
         )
     return x.reshape(x.shape[0], in_features)  # len() would fix the batch of an exported model
 
@@ -170,8 +170,9 @@ class InteractionTop(BiasTop):
         each = self.width * (1 + self.pairs)
         if in_features % each or in_features == each:
             raise BadParameter(
-                f"InteractionTop: embeddings of {each} numbers a party, {self.width} outputs with {self.pairs} pairs "
-                f"each, come one behind the other (fusion = 'concat') from two parties or more, got {in_features}"
+                f"InteractionTop: embeddings of {each} numbers per party, {self.width} outputs with {self.pairs} "
+                "pairs each, come one behind the other (fusion = 'concat') from two parties or more, got "
+                f"{in_features}"
             )
 
     def forward(self, h: Tensor) -> Tensor:
@@ -184,7 +185,7 @@ class InteractionTop(BiasTop):
 
 
 class ScaledCosine(nn.Module):
-    """scale * cos(left half, right half), a logit a row: [B, 2 E] -> [B]. The scale is learned.
+    """scale * cos(left half, right half), a logit per row: [B, 2 E] -> [B]. The scale is learned.
 
     A half that is all zeros has cosine 0 and passes no derivative: sparse messages hold such rows, and
     the cosine's own slope has no bound there.
@@ -279,7 +280,7 @@ class DeepTower(nn.Module):
         return h
 
     def columns(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The input's category ids as whole numbers, and its dense columns."""
+        """The input's category ids as integers, and its dense columns."""
         check_input(self, x, self.in_features)
         fields = len(self.fields_vocab)
         return x[:, :fields].long(), x[:, fields:]
@@ -343,7 +344,7 @@ def check_fusion(kind: str, widths: Sequence[int]) -> None:
     if kind not in FUSIONS:
         raise BadParameter(f"fusion must be one of {', '.join(map(repr, FUSIONS))}, got {kind!r}")
     if not widths:
-        raise BadParameter("fusion needs the embedding of one party at least, got none")
+        raise BadParameter("fusion needs the embedding of at least one party, got none")
     if kind != "concat" and len(set(widths)) > 1:
         raise BadParameter(
             f"fusion {kind!r} adds embeddings, but their widths differ: {', '.join(map(str, widths))}; "

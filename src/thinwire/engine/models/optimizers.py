@@ -20,7 +20,7 @@ from thinwire.engine.compress.parameters import check_flag, require_number, requ
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:
-    """A step size that starts from `lr`."""
+    """A learning rate that starts from `lr`."""
 
     lr: float
 
@@ -75,7 +75,7 @@ class StepMilestones(_Scaled):
         )
         rounds = [first for first, _ in pairs]
         if rounds != sorted(set(rounds)):
-            raise BadParameter(f"StepMilestones: the rounds must rise, got {rounds}")
+            raise BadParameter(f"StepMilestones: the rounds must increase, got {rounds}")
         object.__setattr__(self, "milestones", pairs)
 
     def at(self, round: int, total_rounds: int) -> float:
@@ -140,7 +140,7 @@ def spare_compiler(kind: Any) -> Any:
 
 
 class OptimizerSpec:
-    """What an optimiser is, without the parameters it moves. `lr` is a number or a step size.
+    """What an optimiser is, without the parameters it moves. `lr` is a number or a learning rate.
 
     `averaging`: models are evaluated, delivered and used for predictions with a running average of their weights.
     """
@@ -155,7 +155,7 @@ class OptimizerSpec:
     def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer | None:
         """The optimiser over these parameters, or None where there are none.
 
-        Its step size is that of round 0 in a run of one round: give it `lr_at` before every step.
+        Its learning rate is that of round 0 in a run of one round: give it `lr_at` before every step.
         """
         group = list(parameters)
         names = [field.name for field in fields(self) if field.name != "averaging"]  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ class OptimizerSpec:
         return self._kind(group, **settings) if group else None
 
     def lr_at(self, round: int, total_rounds: int) -> float:
-        """The step size of round `round`, counted from 0, in a run of `total_rounds`."""
+        """The learning rate of round `round`, counted from 0, in a run of `total_rounds`."""
         require_size(self, "round", round, low=0)
         require_size(self, "total_rounds", total_rounds)
         return self.lr.at(round, total_rounds) if isinstance(self.lr, StepSize) else self.lr
@@ -288,6 +288,6 @@ OPTIMIZERS: dict[str, type[OptimizerSpec]] = {"sgd": SGD, "adam": Adam, "adagrad
 
 
 def set_lr(optimizer: optim.Optimizer, value: float) -> None:
-    """Use this step size from the next step on."""
+    """Use this learning rate from the next step on."""
     for group in optimizer.param_groups:
         group["lr"] = value

@@ -35,8 +35,9 @@ _MOST_STEPS = 100  # of Newton; a finite optimum takes about ten
 _LEAST_FALL = 1e-18  # of the loss a row, that a step still promises
 _LEAST_CURVATURE = 1e-3
 _SEPARATED = (
-    "the columns together predict some rows perfectly, so that the loss has no finite optimum and coefficients would "
-    "grow for ever; write the same l2 above 0, such as 1.0, at every party and in the top model, or leave columns out"
+    "the columns together separate some rows perfectly (perfect separation), so the loss has no finite optimum and "
+    "the coefficients would grow without bound; set the same l2 above 0, such as 1.0, at every party and in the "
+    "top model, or leave columns out"
 )
 
 
@@ -65,7 +66,7 @@ RowLoss = Callable[[Tensor, slice], Tensor]  # (outputs, which rows) -> a loss a
 
 
 class Linear(nn.Module):
-    """X b: one output a row, no bias; together with `RegressionTop`, which adds the intercept, an exact regression.
+    """X b: one output per row, no bias; together with `RegressionTop`, which adds the intercept, an exact regression.
 
     `l2` adds l2 / 2 |b|^2 to the sum of the rows' losses; it is the same at all parties and in the top model.
     `inference` asks for standard errors: at the end the label party is sent the rest of the columns' directions.

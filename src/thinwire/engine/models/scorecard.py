@@ -55,7 +55,7 @@ class Bin:
 
 
 class Scorecard(Linear):
-    """WoE(x) b: one output a row, under a `ScorecardTop`; the columns stay as they are, with missing values.
+    """WoE(x) b: one output per row, under a `ScorecardTop`; the columns stay as they are, with missing values.
 
     Numbers fall into `bins` quantiles, the first columns, as many as `fields_vocab` has entries, hold codes of
     categories. Bins with less than `min_share` of the rows, or of one class, are merged: numbers with a neighbour,

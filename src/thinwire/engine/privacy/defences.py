@@ -28,7 +28,7 @@ class Labels(Enum):
     """Who may see the labels, and so what travels down."""
 
     PRIVATE = "private"
-    """Only the label party sees labels; the others see their derivatives, which leak labels undefended."""
+    """Only the label party sees labels; the others see gradients (derivatives), which leak labels unless defended."""
 
     SHARED = "shared"
     """Every party sees the labels, the top model and all parties' embeddings as they were sent."""
@@ -133,13 +133,13 @@ def randomise_labels(labels: Tensor, classes: int, epsilon: float, noise: Keystr
     """
     _require_secret(noise, "randomised_labels")
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
-        raise BadParameter(f"randomised_labels: classes must be a whole number, 2 or more, got {classes!r}")
+        raise BadParameter(f"randomised_labels: classes must be an integer, 2 or more, got {classes!r}")
     truth = labels.detach().cpu().reshape(-1)
     whole = truth.long()
     wrong = (whole != truth) | (whole < 0) | (whole >= classes)
     if bool(wrong.any()):
         raise BadTensor(
-            f"randomised_labels: labels must be whole numbers from 0 to {classes - 1}, got {truth[wrong][0].item()}"
+            f"randomised_labels: labels must be integers from 0 to {classes - 1}, got {truth[wrong][0].item()}"
         )
     # A little more often another one than exact: never less private.
     changed = ceil((classes - 1) / (exp(epsilon) + classes - 1) * 2**53)
@@ -171,7 +171,7 @@ def _require_secret(noise: Keystream, name: str) -> None:
     if not isinstance(noise, Keystream):
         raise BadParameter(
             f"{name}: noise comes from a Keystream with a secret key, as NoiseKey gives, not from a "
-            f"{type(noise).__name__}: a seed that others know takes the noise away again"
+            f"{type(noise).__name__}: anyone who knows the seed can subtract the noise"
         )
 
 

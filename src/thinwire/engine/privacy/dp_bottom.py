@@ -83,7 +83,7 @@ def require_separate_rows(where: str, module: nn.Module, x: Tensor) -> None:
         raise BadInput(f"{where} {why}, and no privacy guarantee holds; {APART}")
 
 
-APART = "let every row be computed by itself; use LayerNorm or GroupNorm for BatchNorm"
+APART = "compute every row independently; use LayerNorm or GroupNorm instead of BatchNorm"
 
 
 def find_row_coupling(module: nn.Module, x: Tensor) -> str | None:
@@ -95,7 +95,9 @@ def find_row_coupling(module: nn.Module, x: Tensor) -> str | None:
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             kind = type(part).__name__
-            return f"normalises over the batch ({name or kind}: {kind}), so that one row changes what the others send"
+            return (
+                f"normalises over the batch ({name or kind}: {kind}), so one row changes the embeddings of the others"
+            )
     if len(x) < 3:
         return None
     tried = _stirred(module)
@@ -105,7 +107,7 @@ def find_row_coupling(module: nn.Module, x: Tensor) -> str | None:
         after = [_after_training_with(module, x[[0, company]], x[:1]) for company in (1, 2)]
     for one, other in (*((alone, one) for one in seen), (after[0], after[1])):
         if not torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE):
-            return "gives a row another embedding in other company: its rows see each other"
+            return "gives a row a different embedding in a different batch: its rows interact"
     return None
 
 
@@ -134,8 +136,8 @@ def require_row_gradients(where: str, dp: DPBottom, module: nn.Module, x: Tensor
     """Refuses a bottom model whose gradient cannot be taken row by row, before anything is sent."""
     if any(isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in module.modules()):
         raise BadInput(
-            f"{where} has dropout: the private gradient would be that of another draw than the embedding that was "
-            "sent; leave dropout out, DPBottom's noise does its work"
+            f"{where} has dropout: the private gradient would belong to a different dropout mask than the embedding "
+            "that was sent; remove dropout, since DPBottom's noise already regularises"
         )
     tried = copy.deepcopy(module).train()
     try:

@@ -65,7 +65,7 @@ class Context:
         check_whole(self, "modulus", 1, 2**32)
         object.__setattr__(self, "parties", tuple(self.parties))
         if not 2 <= len(set(self.parties)) == len(self.parties) <= 65535:
-            raise BadParameter(f"Context: parties must be two different names at least, got {self.parties}")
+            raise BadParameter(f"Context: parties must be at least two different names, got {self.parties}")
         if self.modulus != (wanted := ring_modulus(len(self.parties), self.top)):
             raise BadParameter(
                 f"Context: modulus must be {wanted} for {len(self.parties)} parties of integers up to {self.top}, "

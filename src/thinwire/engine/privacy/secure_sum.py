@@ -40,7 +40,7 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class SecureSum:
-    """The label party sees the sum alone, of `min_parties` parties at least."""
+    """The label party sees only the sum, of `min_parties` parties at least."""
 
     min_parties: int = 3
 
@@ -52,8 +52,8 @@ class SecureSum:
         if len(parties) < self.min_parties:
             raise IncompatibleRecipe(
                 f"SecureSum needs {self.min_parties} parties that add noise, there are {len(parties)} "
-                f"({', '.join(parties)}), too few to hide one another. Add parties, or lower "
-                "min_parties (to 2 at least) and count on the epsilon of a party alone (m = 1)"
+                f"({', '.join(parties)}), too few to hide each other. Add parties, or lower min_parties (to at "
+                "least 2) and rely on the epsilon of a single party (m = 1)"
             )
 
     def open_party(

@@ -27,9 +27,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 def check_name(name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadInput(f"party {name!r}: a name has letters, digits, - and _, 64 at most, and starts with no sign")
+        raise BadInput(
+            f"party {name!r}: a name has at most 64 letters, digits, - and _, and starts with a letter or digit"
+        )
     if name == "top":
-        raise BadInput("party 'top': that name stands for the top model; choose another")
+        raise BadInput("party 'top': that name is reserved for the top model; choose another")
 
 
 def to_float_tensor(party: str, field: str, values: Any, with_gaps: bool = False) -> Tensor:
@@ -37,7 +39,7 @@ def to_float_tensor(party: str, field: str, values: Any, with_gaps: bool = False
     tensor = values if isinstance(values, Tensor) else _read_numbers(f"party {party!r}: {field}", values)
     tensor = tensor.to(torch.float32) if not tensor.is_floating_point() or tensor.dtype == torch.float64 else tensor
     if tensor.dim() < 1 or len(tensor) == 0:
-        raise BadTensor(f"party {party!r}: {field} must have one row at least, got shape {tuple(tensor.shape)}")
+        raise BadTensor(f"party {party!r}: {field} must have at least one row, got shape {tuple(tensor.shape)}")
     if tensor.dim() == 1:
         tensor = tensor[:, None]
     for start in range(0, len(tensor), _PIECE):
@@ -60,7 +62,9 @@ def _read_numbers(where: str, values: Any) -> Tensor:
     return _to_tensor(array)
 
 
-_WAY_OUT = "turn it into numbers by thinwire.data.prepare.Preparation, or use tw.VerticalClassifier, which does"
+_WAY_OUT = (
+    "convert it to numbers with thinwire.data.prepare.Preparation, or use tw.VerticalClassifier, which does that"
+)
 
 
 def _read_frame(where: str, frame: Any) -> NDArray[Any]:
@@ -87,7 +91,7 @@ def _read_array(where: str, values: Any) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise BadTensor(f"{where}: {type(values).__name__} is no array: {error}") from None
+        raise BadTensor(f"{where}: {type(values).__name__} is not an array: {error}") from None
     if array.dtype.kind == "O" and not any(isinstance(one, (str, bytes)) for one in array.flat):
         try:
             array = array.astype(np.float64)
@@ -368,7 +372,7 @@ class LabelParty:
             if getattr(self, column) is not None:
                 setattr(self, column, self._labels(column, getattr(self, column)))
         if (self.features is None) != (self.bottom is None):
-            raise BadInput(f"party {self.name!r}: features and bottom belong together; give both or neither")
+            raise BadInput(f"party {self.name!r}: features and bottom must be given together")
         _convert_features(self)
         if not isinstance(self.top, nn.Module):
             raise BadInput(f"party {self.name!r}: top must be a torch module, got {type(self.top).__name__}")
@@ -392,7 +396,7 @@ class LabelParty:
         weights = to_float_tensor(self.name, "sample_weight", values).float()
         if weights.shape != (len(self.labels), 1):
             shape = list(weights[:, 0].shape if weights.shape[1:] == (1,) else weights.shape)
-            raise BadTensor(f"{where} must hold one number a row, {len(self.labels)} of them, got shape {shape}")
+            raise BadTensor(f"{where} must hold one number per row, {len(self.labels)} of them, got shape {shape}")
         if bool((weights < 0).any()) or not bool(weights.any()):
             raise BadTensor(f"{where} must be 0 or more, and not zero for all rows")
         return weights[:, 0]
@@ -431,7 +435,7 @@ class LabelParty:
     def _labels(self, field: str, values: Any) -> Tensor:
         tensor = values if isinstance(values, Tensor) else self._read_labels(field, values)
         if tensor.dim() < 1 or len(tensor) == 0:
-            raise BadTensor(f"party {self.name!r}: {field} must have one row at least")
+            raise BadTensor(f"party {self.name!r}: {field} must have at least one row")
         if tensor.is_floating_point():
             if not bool(torch.isfinite(tensor).all()):
                 raise BadTensor(f"party {self.name!r}: {field} hold NaN or infinity")
@@ -443,7 +447,7 @@ class LabelParty:
         array = _read_array(where, values)
         if not _is_numeric(array):
             raise BadLabels(
-                f"{where} hold {_name_kind(array)}, not numbers; code classes by `classes, codes = "
+                f"{where} hold {_name_kind(array)}, not numbers; encode classes with `classes, codes = "
                 "np.unique(labels, return_inverse=True)`, or use tw.VerticalClassifier"
             )
         return _to_tensor(array)

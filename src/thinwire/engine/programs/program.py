@@ -59,7 +59,10 @@ class Batches:
         self.announced = announced
         self.rounds_per_epoch = -(-rows // self._size)
         if epochs * self.rounds_per_epoch >= _MOST_ROUNDS:
-            says = f"must be below {_MOST_ROUNDS // self.rounds_per_epoch}, since rounds have 32 bits; got {epochs:g}"
+            says = (
+                f"must be below {_MOST_ROUNDS // self.rounds_per_epoch}, because round numbers have 32 bits; "
+                f"got {epochs:g}"
+            )
             raise BadParameter.of("epochs", says)
         self.rounds = max(1, round(epochs * self.rounds_per_epoch))
         self._shuffle = lru_cache(maxsize=2)(self._shuffled)

@@ -117,7 +117,7 @@ class Learner:
                     parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters, buffers and the optimiser's memory; not copies."""
+        """Parameters, buffers and the optimizer's state; not copies."""
         found = add_prefix("module", self.module.state_dict())
         for index, parameter in enumerate(self.module.parameters()):
             memory = {} if self._optimizer is None else self._optimizer.state.get(parameter, {})
@@ -130,15 +130,15 @@ class Learner:
         try:
             self.module.load_state_dict(remove_prefix("module", tensors))
         except RuntimeError as error:
-            raise BadState(f"{self._name}: the saved model does not fit: {error}") from None
+            raise BadState(f"{self._name}: the saved model does not match: {error}") from None
         self.remember(tensors)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Those of another round; the optimiser's memory stays."""
+        """Those of another round; the optimizer's state stays."""
         self.module.load_state_dict(weights)
 
     def remember(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes over an optimiser's memory, as `tensors` gave it."""
+        """Takes over an optimizer's state, as `tensors` gave it."""
         if self._optimizer is None:
             return
         for index, parameter in enumerate(self.module.parameters()):
@@ -206,7 +206,7 @@ class Bottom(ABC):
 
     @abstractmethod
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """The module's, of another round; an optimiser's memory stays."""
+        """The module's, of another round; an optimizer's state stays."""
 
 
 class TreesBottom(Bottom):
@@ -302,7 +302,7 @@ class NetworkBottom(Bottom):
         self._learner.begin(round)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters, buffers and the optimiser's memory; not copies."""
+        """Parameters, buffers and the optimizer's state; not copies."""
         return self._learner.tensors()
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:

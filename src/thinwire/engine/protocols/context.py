@@ -91,7 +91,7 @@ class PartyContext:
         try:
             symbols = decode(body, prod(shape))
         except WireError as error:
-            raise type(error)(f"{sender!r} sent a body that cannot be: {error}") from error
+            raise type(error)(f"{sender!r} sent an invalid message body: {error}") from error
         if symbols.shape != shape:
             raise Malformed(f"{sender!r} sent values of shape {list(symbols.shape)}, expected {list(shape)}")
         if getattr(symbols, "parties", 1) not in (1, len(self.feature_parties)):

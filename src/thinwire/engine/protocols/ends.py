@@ -64,7 +64,7 @@ class LabelSide:
         return [] if self.bottom is None else [self.bottom.embed(round, rows)]
 
     def losses(self, embeddings: list[Tensor], rows: Rows) -> Tensor:
-        """One loss a row; embeddings of any float type, the top model has its own."""
+        """One loss per row; embeddings of any float type, the top model has its own."""
         like = self.like()
         fused = fuse(self.fusion, [cast_like(like, h) for h in embeddings])
         losses = self.weigh(self.loss(self.top.forward(fused), select_rows(self.labels, rows)), rows)
@@ -76,7 +76,7 @@ class LabelSide:
         return losses if self.weights is None else losses * select_rows(self.weights, rows).to(losses)
 
     def measure_losses(self, outputs: Tensor, rows: slice) -> Tensor:
-        """One loss a row of these outputs, whatever made them."""
+        """One loss per row of these outputs, whatever made them."""
         losses = self.loss(outputs, self.labels[rows])
         return losses if self.weights is None else losses * self.weights[rows].to(losses)
 

@@ -140,7 +140,7 @@ def compress_for_scoring(recipe: Recipe, h: Tensor) -> Symbols:
 class TrackedEmbeddings:
     """Validation embeddings as both ends know them: at every evaluation only what has changed travels.
 
-    It travels as whole numbers of `step` deviations of the embedding, so that no value is ever off by more than half
+    It travels as integers of `step` deviations of the embedding, so that no value is ever off by more than half
     of that, and a model that hardly changes any more costs hardly any bytes.
     """
 

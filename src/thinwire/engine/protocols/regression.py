@@ -54,7 +54,7 @@ def receive_weights(context: PartyContext, bottom: RegressionBottom, round: Roun
     found = _unpack(body, 3 + bottom.search.found.shape[1], f"{context.label_party!r}, WEIGHTS of round {round}")
     if found[2] != bottom.linear.l2:
         says = f"l2 is {bottom.linear.l2:g}, and {found[2]:g} in {context.label_party!r}'s top model"
-        raise BadInput(f"party {context.me!r}: {says}; write the same at all parties")
+        raise BadInput(f"party {context.me!r}: {says}; use the same value at all parties")
     bottom.linear.facts[:2] = found[:2]
     bottom.combine(found[3:])
 
@@ -84,7 +84,7 @@ class _Line:
     def receive_whole(self, limit: int) -> int:
         number = float(self.receive_numbers(1))
         if number not in range(limit):
-            raise Malformed(f"{self._peer!r}, INFERENCE: {number:g}, not a whole number below {limit}")
+            raise Malformed(f"{self._peer!r}, INFERENCE: {number:g}, not an integer below {limit}")
         return int(number)
 
 

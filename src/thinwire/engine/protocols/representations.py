@@ -149,7 +149,7 @@ def _labels(context: PartyContext, side: LabelSide, body: bytes | memoryview) ->
         raise Malformed(f"{context.label_party!r} sent {len(parts)} parts where labels and architecture belong")
     theirs, ours = bytes(parts[1]).decode(errors="replace"), side.architecture()
     if theirs != ours:
-        raise Malformed(f"{context.label_party!r} trains another top model: {theirs} there, {ours} here")
+        raise Malformed(f"{context.label_party!r} trains a different top model: {theirs} there, {ours} here")
     symbols = context.decode(parts[0], context.label_party, (context.rows, *side.labels.shape[1:]))
     return symbols.to_tensor().long() if isinstance(symbols, UniformGrid) else symbols.to_tensor()
 

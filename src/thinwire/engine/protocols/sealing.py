@@ -50,7 +50,7 @@ class Charges(Protocol):
     """Where charges are written down for good."""
 
     def record(self, charge: str, spent: Callable[[], dict[str, Any]], draw: str = "") -> None:
-        """On disk once this returns; a draw that is there already, in a replay, is not written again."""
+        """On disk once this returns; a draw that is already on disk, in a replay, is not written again."""
 
     def count_draws(self, charge: str, draw: str) -> int:
         """How many draws of noise this charge has, with this one: one, unless a replay came out otherwise."""
@@ -97,8 +97,8 @@ class Spending:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         if not tensors:
             raise BadState(
-                "the checkpoint does not say what the training has cost so far: an older version wrote it, which "
-                "forgot private steps without a secure sum; begin a new run in another folder"
+                "the checkpoint does not record the privacy cost so far: it was written by an older version that "
+                "did not count private steps without a secure sum; start a new run in another folder"
             )
         self.ledger.load({name: counts.numpy() for name, counts in tensors.items()})
 
@@ -181,7 +181,7 @@ class SumSealing(Sealing):
 
     def seal(self, symbols: Symbols, round: Round, rows: Rows, use: str = TRAINING) -> Masked:
         if self._sender is None:
-            raise BadState(f"{self._context.me!r} has agreed on no keys; nothing may be sent without masks")
+            raise BadState(f"{self._context.me!r} has not agreed on keys; nothing may be sent without masks")
         charged = super().seal(symbols, round, rows, use)
         adding = _adding(self._context, round, use)
         return self._sender.seal(charged, adding, _sum_context(self._context, adding, round, rows, use))

@@ -130,7 +130,7 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 
 
 def cosine_weights(now: Tensor, cached: Tensor, xi_degrees: float) -> tuple[Tensor, Tensor]:
-    """(weights, cosines), one a row; a weight is 0 where the cosine is below cos(xi).
+    """(weights, cosines), one per row; a weight is 0 where the cosine is below cos(xi).
 
     The cosine with one zero vector is 0, of two 1; never NaN.
     """

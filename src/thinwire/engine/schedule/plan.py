@@ -1,4 +1,4 @@
-"""A schedule's plan: what a party does in a round, in order; one update a round, several on its batch, or none."""
+"""A schedule's plan: what a party does in a round, in order; one update per round, several on its batch, or none."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Plan(ABC):
 
 @dataclass(frozen=True, slots=True)
 class EveryBatch:
-    """One update a round, at every party."""
+    """One update per round, at every party."""
 
     def open(self, seed: int, rows: int) -> Plan:
         return _EveryBatchPlan()
@@ -112,7 +112,7 @@ class _EveryBatchPlan(Plan):
 
 @dataclass(frozen=True, slots=True)
 class LocalSteps:
-    """`steps` updates a round, all on the round's own batch; the exchange itself updates nothing."""
+    """`steps` updates per round, all on the round's own batch; the exchange itself updates nothing."""
 
     steps: int = 1
 

@@ -1,4 +1,4 @@
-"""The pace of a run, by what the label party sees: how many cached steps a round, and how fine messages are.
+"""The pace of a run, by what the label party sees: how many cached steps per round, and how fine messages are.
 
 It sees the loss of every fresh batch before it learns from it, and what a value costs. At every rest it tells the
 others what holds until the next:

@@ -95,7 +95,7 @@ def check_index(where: str, index: Tensor, owners: int) -> Tensor:
     """An int64 tensor [N] of rows of a table of so many owners."""
     is_whole = not (index.is_floating_point() or index.is_complex() or index.dtype == torch.bool)
     if not is_whole or index.dim() != 1 or not len(index):
-        raise BadTensor(f"{where} must hold one whole number a row, got {index.dtype} of shape {list(index.shape)}")
+        raise BadTensor(f"{where} must hold one whole number per row, got {index.dtype} of shape {list(index.shape)}")
     index = index.long()
     wrong = (index < 0) | (index >= owners)
     if bool(wrong.any()):

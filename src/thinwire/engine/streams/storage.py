@@ -42,7 +42,7 @@ class Storage:
                 "Storage", "memory_limit_bytes", f"must be 0 or more, got {self.memory_limit_bytes}"
             )
         if self.folder is not None and not Path(self.folder).is_dir():
-            raise BadParameter(f"Storage: the folder {self.folder} does not exist; make it first")
+            raise BadParameter(f"Storage: the folder {self.folder} does not exist; create it first")
 
     def require_folder(self) -> Storage:
         """For an encrypted run: files in `folder` are not encrypted, so its owner must have chosen it."""
@@ -62,14 +62,14 @@ class Storage:
         """An empty file without a name."""
         if not self.spills:
             raise BadParameter(
-                f"a table is larger than job.memory_limit_mb ({self.memory_limit_bytes / 2**20:g} MiB) allows; this "
-                "run is encrypted, and what goes to a file for lack of memory is not. Raise the limit, or name a "
-                "folder for it, on a disk that is encrypted itself: job.scratch"
+                f"a table exceeds job.memory_limit_mb ({self.memory_limit_bytes / 2**20:g} MiB); this run is "
+                "encrypted, but tables that spill to disk are not. Raise the limit, or set job.scratch to a folder "
+                "on an encrypted disk"
             )
         try:
             return tempfile.TemporaryFile(dir=self.place, buffering=0)
         except OSError as error:
-            raise BadParameter(f"Storage: no file can be made in {self.place}: {error.strerror}") from error
+            raise BadParameter(f"Storage: cannot create a file in {self.place}: {error.strerror}") from error
 
     def reserve(self, file: BinaryIO, start: int, size: int, what: str) -> None:
         """Takes room on the disk now: a full one would otherwise kill the process at some later write."""
@@ -77,7 +77,7 @@ class Storage:
             os.posix_fallocate(file.fileno(), start, size)
         except OSError as error:
             raise BadParameter(
-                f"Storage: no room for {what} of {size} bytes in {self.place}: {error.strerror}; free some, "
+                f"Storage: no space for {what} of {size} bytes in {self.place}: {error.strerror}; free some space, "
                 "give another folder, or raise memory_limit_bytes"
             ) from error
 

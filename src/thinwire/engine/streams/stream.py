@@ -129,9 +129,9 @@ class ErrorFeedback:
             raise BadParameter.about("ErrorFeedback", "compressor", f"must be a compressor, got {self.compressor!r}")
         if not self.compressor.suits_error_feedback:
             raise IncompatibleRecipe(
-                f"ErrorFeedback: {self.compressor} does not make what is left smaller, so its error would "
-                "never be made good. Use TopK with select='magnitude', QSGD, StdGrid with a step up to 2, or "
-                "Uniform or HexLattice with 2 bits or more; or send it with Direct"
+                f"ErrorFeedback: {self.compressor} does not shrink the remaining error, so error feedback would "
+                "never correct it. Use TopK with select='magnitude', QSGD, StdGrid with a step up to 2, or Uniform "
+                "or HexLattice with 2 bits or more; or send it with Direct"
             )
 
     def open(self, flow: Flow) -> Stream:
@@ -288,7 +288,7 @@ def _naming(what: str, rows: Rows | None) -> Iterator[None]:
 
 def _require_rows(rows: Rows, flow: Flow) -> None:
     if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.dim() != 1 or rows.shape[0] == 0:
-        raise BadTensor(f"stream {flow.name!r}: rows must be an int64 tensor of one dimension, with one row at least")
+        raise BadTensor(f"stream {flow.name!r}: rows must be an int64 tensor of one dimension, with at least one row")
     if len(rows) == flow.rows and rows is list_rows(flow.rows):
         return
     places = rows.numpy()  # a batch's rows are few: torch takes longer to be called than to look

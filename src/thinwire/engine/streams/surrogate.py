@@ -1,4 +1,4 @@
-"""G: both ends of a stream hold one and change it alike, so that it stays the same to the bit."""
+"""G: both ends of a stream hold one and change it alike, so that it stays the same bit for bit."""
 
 from __future__ import annotations
 

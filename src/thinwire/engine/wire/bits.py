@@ -110,7 +110,7 @@ _NUMBERED = 0xFF  # in the place of Rice's r
 
 
 def write_indices(out: BodyWriter, indices: Array, size: int) -> None:
-    """Writes rising indices below `size`; one at least."""
+    """Writes rising indices below `size`; at least one."""
     out.whole(indices.size)
     if indices.size <= _MOST_NUMBERED:
         out.byte(_NUMBERED)

@@ -77,7 +77,7 @@ def _read(reader: BodyReader) -> Symbols:
     tag = reader.byte()
     codec = _BY_TAG.get(tag)
     if codec is None:
-        raise UnknownTag(f"symbols of kind {tag} are unknown; the sender runs a newer version, or is no thinwire")
+        raise UnknownTag(f"symbols of kind {tag} are unknown; the sender runs a newer version, or is not thinwire")
     return codec.read(reader)
 
 

@@ -77,9 +77,9 @@ def body_length(header: bytes | memoryview, max_body: int = MAX_BODY) -> int:
         raise Truncated(f"a frame's header has {HEADER_SIZE} bytes, not {len(header)}")
     magic, version, *_, length = _HEADER.unpack_from(header)
     if magic != MAGIC:
-        raise Malformed("these bytes are no thinwire frame")
+        raise Malformed("these bytes are not a thinwire frame")
     if version != VERSION:
-        raise UnknownTag(f"frame version {version}, this build speaks {VERSION}; bring both sides to one version")
+        raise UnknownTag(f"frame version {version}, this build speaks {VERSION}; use the same version on both sides")
     if length > max_body:
         raise TooLarge(f"a body of {length} bytes is announced, the cap is {max_body}")
     return int(length)

@@ -23,7 +23,8 @@ class Template(StrictModel):
     epochs: int
     recipe: dict[str, Any] = {"method": "thin", "reuse": 1, "scoring": {"name": "RowScale", "bits": 8}}
     why: str = (  # this recipe
-        "few bytes both ways, private labels; a higher reuse sends fewer still, and overfits small tables"
+        "few bytes in both directions, private labels; a higher reuse sends even fewer bytes, but "
+        "overfits small tables"
     )
     model: dict[str, Any] = {"name": "mlp", "hidden": [64], "width": 16}  # of tables
     label_model: dict[str, Any] | None = None  # of the label party's own columns; as the others' unless given
@@ -65,7 +66,7 @@ def choose_template(template: str | None, model: str | None) -> str | None:
         hint = did_you_mean(model, _BY_MODEL)
         raise BadInput(f"--model must be one of {', '.join(_BY_MODEL)}, got {model!r}{hint}")
     if template not in (None, "tabular", _BY_MODEL[model]):
-        raise BadInput(f"--model {model}: the template {template!r} has models of its own; leave one of the two out")
+        raise BadInput(f"--model {model}: the template {template!r} already chooses a model; remove one of the two")
     return _BY_MODEL[model]
 
 
@@ -117,7 +118,7 @@ class JobAnswers:
         _require_different(list(files), parties)
         if len(files) < 2:
             raise BadInput(
-                "--party: a job has two parties at least; say --party bank=bank.csv --party shop=shop.csv, or "
+                "--party: a job has at least two parties; say --party bank=bank.csv --party shop=shop.csv, or "
                 "--core CORE.toml for one party's part of a job"
             )
         party, column = _pair(label, ":", "--label", "shop:bought")
@@ -126,7 +127,7 @@ class JobAnswers:
         other = [text for text in ids if text not in own]
         if len(other) > 1:
             raise BadInput(
-                f"--id: one column names the rows, got {', '.join(other)}; say PARTY:COLUMN where names differ"
+                f"--id: one column identifies the rows, got {', '.join(other)}; use PARTY:COLUMN where names differ"
             )
         paths, said = {name: Path(file) for name, file in files.items()}, FormatAnswers.parse(formats or {}, files)
         id = other[0] if other else None
@@ -180,11 +181,11 @@ class PartAnswers:
         """From flags: bank=bank.csv; bought, or shop:bought; customer, or bank:customer."""
         if len(parties) != 1:
             raise BadInput(
-                f"--party: beside a core goes the part of one party, its own, such as --party bank=bank.csv; got "
+                "--party: with --core, write only the part of one party, such as --party bank=bank.csv; got "
                 f"{', '.join(parties)}"
             )
         if len(ids) > 1:
-            raise BadInput(f"--id: one column names the rows, got {', '.join(ids)}")
+            raise BadInput(f"--id: one column identifies the rows, got {', '.join(ids)}")
         name, file = _pair(parties[0], "=", "--party", "bank=bank.csv")
         column, id = (text.removeprefix(f"{name}:") for text in (label, ids[0] if ids else ""))
         said = FormatAnswers.parse(formats or {}, [name])[name]
@@ -208,7 +209,7 @@ def _names_party(text: str, parties: Collection[str]) -> bool:
 
 def _require_different(names: Collection[str], parties: Sequence[str]) -> None:
     if len(set(names)) != len(parties):
-        raise BadInput(f"--party: every party needs a name of its own, got {', '.join(parties)}")
+        raise BadInput(f"--party: every party needs a unique name, got {', '.join(parties)}")
 
 
 def _require_party(option: str, name: str, parties: Collection[str]) -> None:

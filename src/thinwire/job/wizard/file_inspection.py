@@ -45,7 +45,7 @@ class InspectedTable:
         """What the other columns would become, if all rows were training rows; with the gaps that had to be named."""
         some = self.cells.without(without)
         if not some.names:
-            raise BadColumn(f"{self.file}: no column is left beside {', '.join(without)}")
+            raise BadColumn(f"{self.file}: no column is left besides {', '.join(without)}")
         try:
             return Preparation.fit(some, settings), settings
         except BadColumn:
@@ -99,7 +99,7 @@ def inspect_file(file: Path, said: FormatAnswers) -> InspectedTable | Arrays:
             return InspectedTable(file, PLAIN, read_cells(file))
         case ".csv":
             return _inspect_csv(file, said)
-    raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; give .csv, .parquet or .npz")
+    raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; use .csv, .parquet or .npz")
 
 
 def _inspect_csv(file: Path, said: FormatAnswers) -> InspectedTable:
@@ -128,14 +128,14 @@ def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
                     reading: Any = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
                     found[name.removesuffix(".npy")] = reading[version[0]](opened)[0]
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadInput(f"{file}: not an NPZ file: {error}; write it with numpy.savez") from None
+        raise BadInput(f"{file}: not an NPZ file: {error}; save it with numpy.savez") from None
     return found
 
 
 _TELLING = ("id", "customer", "client", "patient", "user", "key", "number", "account")
 _ID_NAME = re.compile(rf"^id$|({'|'.join(_TELLING[1:])})(id|nr|no)?$")  # of the last word of a name
 _MOSTLY_DIFFERENT = 0.9
-_REPAIR = "correct or drop one of these rows, or say which column names the rows by --id"
+_REPAIR = "correct or drop one of these rows, or name the id column with --id"
 
 
 class SharedIds:
@@ -155,7 +155,9 @@ def match_ids(tables: Mapping[str, InspectedTable], asked: JobAnswers) -> Shared
     found = SharedIds(tables, columns)
     if not found.common:
         shown = ", ".join(f"{column!r} of {tables[party].file.name}" for party, column in columns.items())
-        raise BadIds(f"not one id is in all of {shown}; are they written alike? Say which column it is by --id")
+        raise BadIds(
+            f"no id appears in all of {shown}; are they formatted the same way? Name the id column with --id"
+        )
     for party, column in columns.items():
         require_unique(tables[party], column)
     return found
@@ -180,7 +182,7 @@ def _find_only_id(party: str, table: InspectedTable, label: tuple[str, str]) -> 
     columns = [column for column in _different(table) if (party, column) != label]
     if len(columns) != 1:
         could = f"{quote_names(columns)} could; say" if columns else "Say"
-        raise BadInput(f"--id: which column names the rows of {party!r}? {could} --id {party}:COLUMN too")
+        raise BadInput(f"--id: which column identifies the rows of {party!r}? {could} --id {party}:COLUMN as well")
     return columns[0]
 
 
@@ -188,7 +190,7 @@ def require_unique(table: InspectedTable, column: str) -> None:
     """Refuses a column that cannot name rows, with the rows."""
     flaw = _find_flaw(table, column)
     if flaw is not None:
-        raise BadIds(f"{table.file}: column {column!r} cannot name the rows: {flaw}; {_REPAIR}")
+        raise BadIds(f"{table.file}: column {column!r} cannot identify the rows: {flaw}; {_REPAIR}")
 
 
 def list_suspects(table: InspectedTable) -> dict[str, str]:
@@ -215,7 +217,7 @@ def _find_flaw(table: InspectedTable, column: str) -> str | None:
         if text is None:
             return f"{table.cells.where(row)} has none"
         if text in places:
-            return f"{text[:40]!r} stands in {table.cells.where(places[text])} and {table.cells.where(row)}"
+            return f"{text[:40]!r} appears in {table.cells.where(places[text])} and {table.cells.where(row)}"
         places[text] = row
     return None
 
@@ -251,7 +253,7 @@ def guess_ids(tables: Mapping[str, InspectedTable]) -> SharedIds:
     if best is None or best[0][0] == 0:
         for table in tables.values():
             _refuse_suspects(table, "")
-        raise BadIds("no column of different values is shared by all files; say which names the rows by --id COLUMN")
+        raise BadIds("the files share no column with unique values; name the id column with --id COLUMN")
     for party, column in best[1].items():
         _refuse_suspects(tables[party], column)
     return SharedIds(tables, best[1])
@@ -272,7 +274,7 @@ def _is_telling(column: str) -> bool:
 
 
 def _different(table: InspectedTable) -> dict[str, set[str]]:
-    """Columns with a different value in every row, one at least; no fractions, which are measurements."""
+    """Columns with a different value in every row, at least one; no fractions, which are measurements."""
     found = {}
     for name in table.cells.names:
         cells = parse_words(table.cells, name)
@@ -287,8 +289,8 @@ def _different(table: InspectedTable) -> dict[str, set[str]]:
 def _none(table: InspectedTable) -> NoReturn:
     _refuse_suspects(table, "")
     raise BadColumn(
-        f"{table.file}: no column has a different value in every row, so none can name the rows; it has "
-        f"{quote_names(table.cells.names)}. Say which it is by --id COLUMN"
+        f"{table.file}: no column has a unique value in every row, so none can identify the rows; the columns are "
+        f"{quote_names(table.cells.names)}. Name the id column with --id COLUMN"
     )
 
 

@@ -49,11 +49,11 @@ _PATIENCE = 5  # evaluations
 _CORE_BATCH_SIZE = 64  # where nobody's rows are known
 _METRICS = {"binary": ["auc", "accuracy"], "multiclass": ["accuracy"], "regression": ["r2", "mae"]}
 _COMMANDS = {
-    "align": "find the rows that all parties hold, by their ids",
-    "check": "is everything right? what will it cost? who sees what?",
-    "train": "train it here, with simulated parties",
-    "doctor": "can it run? certificates, names, clocks, the way, data, memory",
-    "party": "train, together with the others",
+    "align": "find the rows that all parties share, by id",
+    "check": "check the job: errors, cost, and who sees what",
+    "train": "train in this process, with simulated parties",
+    "doctor": "check certificates, names, clocks, network, data and memory",
+    "party": "train together with the other parties",
 }
 
 
@@ -88,9 +88,9 @@ def _explain(commands: Sequence[str]) -> list[str]:
 def require_free(path: Path, force: bool) -> None:
     """Nothing is overwritten unasked."""
     if path.exists() and not force:
-        raise BadInput(f"{path} is there already; give another name, or --force to write it anew")
+        raise BadInput(f"{path} already exists; give another name, or --force to overwrite it")
     if not path.parent.is_dir():
-        raise BadInput(f"{path.parent} is no folder")
+        raise BadInput(f"{path.parent} is not a folder")
 
 
 def _save(path: Path, text: str) -> None:
@@ -128,7 +128,7 @@ def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
         split,
         {**_batches(template, _batch_size(int(draft.rows * (1 - sum(split.values()))))), "metrics": _METRICS[task]},
         head=[
-            f"A job for {template.title}. Change what you like: docs/jobs.md explains every key.",
+            f"A job for {template.title}. Edit it as needed; docs/jobs.md explains every key.",
             *_explain(commands),
         ],
         parties=draft.parties,
@@ -181,8 +181,9 @@ def write_core(asked: CoreAnswers, path: Path, force: bool = False) -> WrittenCo
         {} if template.arrays else template.split,
         _batches(template, _CORE_BATCH_SIZE),
         head=[
-            f"The core of a job for {template.title}: the same file at every organisation.",
-            "It names no data and no code. Each writes its own part beside it, after a look at its own file alone:",
+            f"The shared core of a job for {template.title}: every organisation uses the same file.",
+            "It names no data and no code. Each organisation writes its own part next to it, from its own "
+            "file alone:",
             *(f"  {line}" for line in begin),
         ],
         address=asked.address,
@@ -198,14 +199,14 @@ def _share_top(template: Template) -> tuple[Sequence[str], dict[str, Any]]:
     """What a core says of the label party's side, and why."""
     if template.has_trees:
         about = (
-            "Every party's trees follow the loss, so that it stands here. It is for two classes; for more of them",
-            'write loss = "cross_entropy" and a width of as many, for a number loss = "squared_error".',
+            "The trees of every party depend on the loss, so it is set here, for two classes. For more classes",
+            'set loss = "cross_entropy" and width to their number; for regression, loss = "squared_error".',
         )
         return about, LabelChoice("", {}, "binary", 2, for_trees=True).top
     if template.fusion == "concat":
         return (), template.fusion_keys
     width = template.model["width"]
-    return (f"Embeddings are added up, so all bottom models are of one width: {width} here.",), template.fusion_keys
+    return (f"Embeddings are summed, so all bottom models have the same width: {width}.",), template.fusion_keys
 
 
 def read_core(path: Path) -> RosterFile:
@@ -237,7 +238,7 @@ def write_part(asked: PartAnswers, path: Path, force: bool = False) -> WrittenPa
     """Looks at the party's file, then writes its part."""
     require_free(path, force)
     if path.resolve() == asked.core.resolve():
-        raise BadInput(f"{path} is the core itself; give the part a name of its own, such as {asked.party}.toml")
+        raise BadInput(f"{path} is the core itself; choose another name for the part, such as {asked.party}.toml")
     core = read_core(asked.core)
     _require_role(asked, core)
     look = inspect_file(asked.file, asked.format)
@@ -266,7 +267,7 @@ def _require_role(asked: PartAnswers, core: RosterFile) -> None:
             f"{did_you_mean(asked.party, known)}"
         )
     if asked.party == label_party and asked.label is None:
-        raise BadInput(f"--label is missing: {asked.party!r} holds the label; say in which column, --label COLUMN")
+        raise BadInput(f"--label is missing: {asked.party!r} holds the label; name its column, --label COLUMN")
     if asked.party != label_party and asked.label is not None:
         raise BadInput(f"--label {asked.label}: the label is held by {label_party!r}, not by {asked.party!r}")
 
@@ -287,7 +288,7 @@ def _draft_table(asked: PartAnswers, table: InspectedTable, core: RosterFile, fo
     column = asked.id or guess_own_id(table, asked.label)
     select_columns(table.file, table.cells.names, [column])
     require_unique(table, column)
-    ids = TableIds(column, f"named by {column!r}", aligned=True)
+    ids = TableIds(column, f"identified by {column!r}", aligned=True)
     return table_section(asked.party, table, ids, template, folder, labels)
 
 
@@ -297,8 +298,8 @@ def _require_same_top(asked: PartAnswers, labels: LabelChoice, core: RosterFile)
     if core.label_party.top is not None and stated != labels.top:
         needs = "\n".join(f"{key} = {inline(value)}" for key, value in labels.top.items())
         raise BadInput(
-            f"--label {asked.label}: the labels are {labels.task}, and {asked.core} is for others; write this under "
-            f"[label_party] of {asked.core.name}, at every organisation:\n{needs}"
+            f"--label {asked.label}: the labels are {labels.task}, which does not match {asked.core}; write this "
+            f"under [label_party] of {asked.core.name}, at every organisation:\n{needs}"
         )
 
 
@@ -307,8 +308,8 @@ def _draft_arrays(asked: PartAnswers, look: Arrays, core: RosterFile, folder: Pa
     require_for_arrays(template)
     if core.job.split is not None and asked.id is None:
         raise BadColumn(
-            f"{look.file}: {asked.core} keeps rows back by their ids (job.split); say which array holds them by --id "
-            f"KEY, it holds {look.names_text}"
+            f"{look.file}: {asked.core} splits rows by their ids (job.split); name the array of ids with --id KEY; "
+            f"the file holds {look.names_text}"
         )
     labels = None if asked.label is None else array_labels(look, asked.label, folder)
     section = array_section(asked.party, look, labels, template, folder)
@@ -340,8 +341,8 @@ def _format_part(
     if section.labels is not None and "metrics" not in core.job.model_fields_set:
         values["metrics"] = _METRICS[section.labels.task]
     head = [
-        f"The part of {asked.party} beside {asked.core.name}. Change what you like: docs/jobs.md explains every key.",
-        "Each at the same time as at the other parties:",
+        f"The part of {asked.party} next to {asked.core.name}. Edit it as needed; docs/jobs.md explains every key.",
+        "Run each command at the same time as the other parties:",
         *_explain(commands),
     ]
     return _render(head=head, include=relative(asked.core, path.parent), **values)

@@ -136,7 +136,7 @@ def _list_notes(table: InspectedTable, id_column: str) -> list[str]:
     notes = [f"{table.file.name}: read with {form}"] if form else []
     suspects = {name: flaw for name, flaw in list_suspects(table).items() if name != id_column}
     return notes + [
-        f"{table.file.name}: {describe_suspect(name, flaw)}; the rows are named by {id_column!r}"
+        f"{table.file.name}: {describe_suspect(name, flaw)}; the rows are identified by {id_column!r}"
         for name, flaw in suspects.items()
     ]
 
@@ -152,16 +152,16 @@ def _table_section(
     about = [f"{table.file.name}: {table.rows} rows, {ids.about}"]
     if set(table.cells.names) <= set(taken):
         if labels is None:
-            raise BadColumn(f"{table.file}: it holds nothing beside {ids.column!r}; there is nothing to learn from")
-        about.append("no columns of its own beside id and label")
+            raise BadColumn(f"{table.file}: it holds nothing besides {ids.column!r}; there is nothing to learn from")
+        about.append("no columns of its own besides id and label")
         return DraftSection.of(name, about, keys, table.rows, labels)
     preparation, settings = table.prepare(taken, template.prepare)
     left_out: tuple[str, ...] = ()
     if template.known and labels is None:
         settings, left_out = propose_public(table, preparation, settings)
-        about.append("REPLACE prepare.known by what is public: it was proposed from the file, and a guarantee for")
-        about.append("single rows is whole only if it does not follow from them")
-    about.append("guessed of its columns; say otherwise by types = { ... } in prepare:")
+        about.append("REPLACE prepare.known with public knowledge: it was proposed from the file, and a per-row")
+        about.append("guarantee holds only if it does not depend on the rows")
+    about.append("column types, guessed from the file; override them with types = { ... } in prepare:")
     longest = max(len(one.name) for one in preparation.columns)
     about += [f"  {one.name:{longest}}  {_kind(one, table)}" for one in preparation.columns]
     features = {**_file(table, folder), **({"all_but": list(left_out)} if left_out else {})}
@@ -190,7 +190,7 @@ def _kind(column: AnyColumn, table: InspectedTable) -> str:
         case CategoryColumn():
             return f"category, {len(column.words)} values{missing}"
         case HashedColumn():
-            return f"category, too many values for a vocabulary: hashed{missing}"
+            return f"category with too many values for a vocabulary: hashed{missing}"
         case LeftOutColumn():
             return "left out: " + ("constant" if "every training row" in column.says else column.says)
         case _:
@@ -216,7 +216,7 @@ def draft_sections(asked: JobAnswers, folder: Path) -> SectionDraft:
     if tables and len(tables) < len(looks):
         other = next(name for name in looks if name not in tables)
         raise BadInput(
-            f"--party {other}: tables and arrays do not mix here; give all files as .csv/.parquet, or all as .npz"
+            f"--party {other}: tables and arrays cannot be mixed; give all files as .csv/.parquet, or all as .npz"
         )
     if tables:
         return _of_tables(asked, tables, folder)
@@ -258,6 +258,6 @@ def _of_arrays(asked: JobAnswers, looks: Mapping[str, Arrays], folder: Path) -> 
     }
     rows = {section.rows for section in sections.values()}
     if len(rows) > 1:
-        raise BadInput(f"the files hold {' and '.join(map(str, sorted(rows)))} rows; arrays must be of the same rows")
+        raise BadInput(f"the files hold {' and '.join(map(str, sorted(rows)))} rows; arrays must have the same rows")
     label_party = sections.pop(party)
     return SectionDraft(tuple(sections.values()), label_party, labels, rows.pop(), None)

@@ -79,7 +79,7 @@ def _up(job: Job) -> Variant | None:
         return Variant(
             "sum",
             f"the secure sum with {recipe.uplink.compressor}",
-            "embeddings as they are, in the clear",
+            "exact embeddings, unprotected",
             "less noise: narrower embeddings, fewer epochs, or a larger epsilon; `thinwire privacy` says what is "
             "allowed",
             {**direct, "aggregation": Plain()},
@@ -87,12 +87,12 @@ def _up(job: Job) -> Variant | None:
         )
     if recipe.uplink == _EXACT:
         return None
-    feedback = "" if isinstance(recipe.uplink, ErrorFeedback) else "; efvfl makes good later what is lost now"
+    feedback = "" if isinstance(recipe.uplink, ErrorFeedback) else "; efvfl corrects the compression error later"
     return Variant(
         "up",
-        f"what travels up ({_by(recipe, recipe.uplink)})",
-        "embeddings as they are",
-        f"send a little more up: {_finer(recipe, recipe.uplink, 'up_step')}" + feedback,
+        f"uplink compression ({_by(recipe, recipe.uplink)})",
+        "exact embeddings",
+        f"send slightly more up: {_finer(recipe, recipe.uplink, 'up_step')}" + feedback,
         direct,
     )
 
@@ -103,12 +103,12 @@ def _down(recipe: Recipe) -> Variant | None:
             return None
         advice = f"send a little more of the top model: {_finer(recipe, recipe.top, 'up_step')}"
         what = f"the top model on its way down ({recipe.top.compressor})"
-        return Variant("down", what, "the top model as it is", advice, {"top": _EXACT})
+        return Variant("down", what, "the exact top model", advice, {"top": _EXACT})
     if recipe.downlink == _EXACT:
         return None
-    what = f"what travels down ({_by(recipe, recipe.downlink)})"
-    advice = f"send a little more down: {_finer(recipe, recipe.downlink, 'down_step')}"
-    return Variant("down", what, "derivatives as they are", advice, {"downlink": _EXACT})
+    what = f"downlink compression ({_by(recipe, recipe.downlink)})"
+    advice = f"send slightly more down: {_finer(recipe, recipe.downlink, 'down_step')}"
+    return Variant("down", what, "exact derivatives (gradients)", advice, {"downlink": _EXACT})
 
 
 def _by(recipe: Recipe, stream: StreamSpec) -> str:
@@ -136,13 +136,13 @@ def _when(recipe: Recipe) -> Variant | None:
     if recipe.schedule == once or (cached is not None and cached.reuse == 1 and not ahead):
         return None
     if cached is not None and cached.reuse == 1:
-        what = "sending each embedding before the answer to the last"
-        advice = "overlap = false: embeddings are then of the newest weights; or a smaller learning rate"
+        what = "sending each embedding before the previous answer has arrived"
+        advice = "set overlap = false, so that embeddings come from the latest weights; or lower the learning rate"
         return Variant("when", what, "one embedding at a time", advice, {"schedule": once})
     return Variant(
         "when",
-        "taking several steps an exchange",
-        "one step an exchange",
+        "taking several steps per exchange",
+        "one step per exchange",
         "fewer steps between exchanges: a smaller reuse, local_steps, xi_degrees or learning rate",
         {"schedule": once, "on_outage": "wait"},
     )
@@ -152,14 +152,14 @@ def _labels(recipe: Recipe) -> Variant | None:
     if recipe.labels is not Labels.SHARED or recipe.schedule != LocalSteps(1):
         return None  # more local steps need the labels
     changes = {"labels": Labels.PRIVATE, "schedule": EveryBatch(), "broadcast": "symbols"}
-    what, instead = "labels shared with every party", "labels with the label party, derivatives down"
+    what, instead = "labels shared with every party", "private labels, derivatives sent down"
     return Variant("labels", what, instead, 'labels = "private"', changes)
 
 
 def _defence(recipe: Recipe) -> Variant | None:
     if isinstance(recipe.defence, NoDefence):
         return None
-    advice = "a weaker defence of the labels; `thinwire audit` puts what then leaks beside what is gained"
+    advice = "a weaker label defence; `thinwire audit` shows what then leaks"
     what = f"the labels' defence ({type(recipe.defence).__name__})"
     return Variant("defence", what, "no defence", advice, {"defence": NoDefence()})
 
@@ -168,9 +168,9 @@ def _training(job: Job) -> Variant | None:
     if isinstance(job.training, TrainedOnRawRows):
         return None
     what = f"how bottom models are trained ({type(job.training).__name__})"
-    advice = "frozen models: better ones to begin with; private training: less noise, a larger batch, fewer epochs"
+    advice = "frozen models: start from better ones; private training: less noise, a larger batch, fewer epochs"
     changes = {"training": TrainedOnRawRows(), **_without_budget(job)}
-    return Variant("training", what, "trained on the rows as they are", advice, {}, changes)
+    return Variant("training", what, "trained on exact rows", advice, {}, changes)
 
 
 def _without_budget(job: Job) -> dict[str, Any]:
@@ -184,8 +184,8 @@ def _without_budget(job: Job) -> dict[str, Any]:
 def _budget(job: Job) -> Variant | None:
     if job.budget is None or job.limit_rounds(job.check()).rounds == job.divide_rows().rounds:
         return None
-    what = "the privacy budget, which ends the training early"
-    advice = "a larger epsilon, or noise that lets the budget last; `thinwire privacy` computes both"
+    what = "the privacy budget, which stops training early"
+    advice = "a larger epsilon, or noise for which the budget suffices; `thinwire privacy` computes both"
     return Variant("budget", what, "all rounds", advice, {}, {"budget": None})
 
 

@@ -183,11 +183,11 @@ _RISING = 0.25  # of the gap, gained over the last quarter of the rounds: more o
 def _gap(found: Diagnosis) -> list[str]:
     ours, central = found.line(RECIPE), found.line(CENTRALISED)
     if ours is None or central is None:
-        return ["Not enough runs were made to say anything."]
+        return ["There are not enough runs to draw a conclusion."]
     if ours.value is None:
         return [f"The recipe ({found.method}) diverged: its loss is not finite."]
     if found.gap is None or central.value is None:
-        return ["Centralised training itself diverged: use a smaller learning rate."]
+        return ["Centralised training itself diverged: lower the learning rate."]
     said = f"{found.metric}: {central.value:.4f} centralised, {ours.value:.4f} with your recipe ({found.method})"
     if not found.gap.is_clear:
         return [f"{said}. The difference, {_size(found.gap)}, is not statistically significant."]
@@ -204,9 +204,9 @@ def _splitting(found: Diagnosis) -> list[str]:
         more = "costs" if found.splitting.mean > 0 else "gains"
         return [
             f"Splitting the network between parties, without compression (svfl), {more} {_size(found.splitting)}. "
-            "Where models draw at random, as dropout does, each party draws for itself."
+            "Where models use randomness, such as dropout, each party draws its own."
         ]
-    return [f"Splitting the network between parties costs nothing that shows: svfl ends at {plain.value:.4f}."]
+    return [f"Splitting the network between parties has no significant cost: svfl ends at {plain.value:.4f}."]
 
 
 def _axis(line: DiagnosisLine) -> str:
@@ -233,20 +233,23 @@ def _together(found: Diagnosis, axes: list[DiagnosisLine]) -> list[str]:
     if whole is None or not whole.is_clear or whole.mean <= 0 or len(axes) < 2:
         return []
     if not costs:
-        return ["No single axis stands out: it is what they do together, or the number of seeds is too small."]
-    return [
-        f"All axes together cost {whole.mean:.4f}; those that are clear by themselves add up to {sum(costs):.4f}."
-    ]
+        return [
+            "No single axis has a significant effect: the cost comes from their interaction, or there are too "
+            "few seeds."
+        ]
+    return [f"All axes together cost {whole.mean:.4f}; the axes with a significant cost add up to {sum(costs):.4f}."]
 
 
 def _describe_chance(found: Diagnosis) -> list[str]:
     if found.seeds > 1:
-        return [f"Intervals are 95 % over {found.seeds} seeds; they say nothing about other test rows."]
+        return [
+            f"Intervals are 95 % confidence intervals over {found.seeds} seeds; they do not cover other test rows."
+        ]
     if found.gap is None or isinf(found.gap.margin):
-        return ["One seed says nothing about chance for this metric: give --seeds 0,1,2."]
+        return ["One seed gives no estimate of the variance of this metric; use --seeds 0,1,2."]
     return [
-        f"One seed: differences below about {found.gap.margin:.4f} may be the chance of these test rows, and how "
-        "much seeds differ is not known. --seeds 0,1,2 tells more."
+        f"With one seed, differences below about {found.gap.margin:.4f} may be noise of these test rows, and the "
+        "seed-to-seed variance is unknown; use --seeds 0,1,2."
     ]
 
 
@@ -254,16 +257,14 @@ def _next(found: Diagnosis, axes: list[DiagnosisLine]) -> list[str]:
     gap = found.gap
     if gap is None or not gap.is_clear or gap.mean <= 0:
         if found.gap is not None:
-            return [
-                "Next: to improve, change the models, the columns or the learning rate; the recipe is not the limit."
-            ]
+            return ["Next: change the models, the columns or the learning rate; the recipe is not the bottleneck."]
         return []
     tried = []
     costly = next((line for line in axes if line.against_recipe and line.against_recipe.is_clear), None)
     if costly is not None and costly.variant is not None and costly.against_recipe and costly.against_recipe.mean > 0:
         tried.append(costly.variant.advice)
     if found.still_rising is not None and found.still_rising > _RISING * gap.mean:
-        tried.append("more epochs: the recipe was still getting better at the end")
+        tried.append("more epochs: the recipe was still improving at the end")
     if not tried:
         tried.append("more seeds, for a clearer answer; or svfl, if bytes do not matter")
     return [f"Next: {'; or '.join(tried)}."]

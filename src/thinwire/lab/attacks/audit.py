@@ -104,10 +104,12 @@ def audit_job(
     what its messages were found to be, as `audit_messages(begun)` says.
     """
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 50:
-        raise BadParameter(f"rows must be a whole number, 50 or more, got {rows!r}")
+        raise BadParameter(f"rows must be an integer, 50 or more, got {rows!r}")
     require_single_rows(job)
     if job.rows < 50:
-        raise BadInput(f"the job has {job.rows} training rows; an audit needs 50 to tell a leak from luck")
+        raise BadInput(
+            f"the job has {job.rows} training rows; an audit needs at least 50 to separate a leak from chance"
+        )
     job.check()
     rng = torch.Generator().manual_seed(0)
     chosen = torch.randperm(job.rows, generator=rng)[:rows]
@@ -116,13 +118,11 @@ def audit_job(
     notes: list[str] = []
     rare = _rare_class(job.label_party.labels[chosen])
     if job.recipe.labels is Labels.SHARED:
-        notes.append("labels are shared: every feature party is sent all of them, and no attack is needed")
+        notes.append("labels are shared: every feature party receives all of them, so no attack is needed")
     elif isinstance(job.recipe.schedule, OneWay):
-        notes.append(
-            "no label and no derivative goes down: feature parties hear nothing that labels could be read off"
-        )
+        notes.append("no labels or derivatives are sent down: feature parties receive nothing that reveals labels")
     elif rare is None:
-        notes.append(f"labels were not attacked: they are no classes, or none has {_FEWEST} of these rows")
+        notes.append(f"labels were not attacked: they are not classes, or none has {_FEWEST} of these rows")
     else:
         positive = job.label_party.labels[chosen] == rare
         leaks = f"the rows of class {rare}"
@@ -144,7 +144,7 @@ def audit_job(
     release = _release(job)
     judged = [messages] if release is None else [release, messages]
     if unseen := list(list_unseen(job, messages)):
-        notes.append(f"not looked at: {'; '.join(unseen)}")
+        notes.append(f"not examined: {'; '.join(unseen)}")
     return AuditReport(
         method=job.recipe.name,
         defence=str(job.recipe.defence),
@@ -321,11 +321,12 @@ def audit_run(
     folder = Path(folder)
     if not (folder / layout.JOB).is_file():
         raise BadInput(
-            f"{folder} is no run folder: it holds no job.toml. Give the folder that `thinwire train` named; "
-            "a job of your own Python is audited with thinwire.audit.audit_job(job)"
+            f"{folder} is not a run folder: it holds no job.toml. Give the folder that `thinwire train` named; a "
+            "job of your own Python is audited with thinwire.audit.audit_job(job)"
         )
     RunFolder(folder).require_whole(
-        "an audit plays all parties. Audit the same job trained in one process: thinwire train, on data of your own"
+        "an audit needs the data of all parties. Audit the same job trained in one process with `thinwire "
+        "train`, on data of your own"
     )
     job = load_job(folder / layout.JOB, code=code or CodeSources.parse())
     require_same_text(folder, (folder / layout.JOB).read_text(), digest_data(job))

@@ -42,7 +42,7 @@ class Finding:
     def meaning(self) -> str:
         """In one sentence."""
         if not self.works:
-            return "The attack fails here even undefended, so it says nothing about the defence."
+            return "The attack fails here even without a defence, so it says nothing about the defence."
         gained = (self.score - self.chance) / max(1 - self.chance, 1e-9)
         averaged = " once all epochs are averaged" if self.score - self.once_score > 0.1 else ""
         much = next(words for least, words in _MUCH[self.measure] if gained >= least)
@@ -51,16 +51,16 @@ class Finding:
 
 _MUCH = {
     "AUC": [
-        (0.9, "can tell nearly all of"),
-        (0.5, "can tell most of"),
-        (0.2, "can make good guesses at"),
-        (float("-inf"), "learns little or nothing of"),
+        (0.9, "can infer nearly all of"),
+        (0.5, "can infer most of"),
+        (0.2, "can often guess"),
+        (float("-inf"), "learns little or nothing about"),
     ],
     "R2": [
-        (0.9, "can rebuild nearly all of"),
-        (0.5, "can rebuild most of"),
-        (0.1, "can rebuild a part of"),
-        (float("-inf"), "learns little or nothing of"),
+        (0.9, "can reconstruct nearly all of"),
+        (0.5, "can reconstruct most of"),
+        (0.1, "can reconstruct a part of"),
+        (float("-inf"), "learns little or nothing about"),
     ],
 }
 

@@ -144,7 +144,7 @@ _PENALTIES = torch.logspace(-6, 4, 21, dtype=torch.float64)
 def invert_embeddings(embeddings: Tensor, known: Tensor, features: Tensor) -> Tensor:
     """The features [N, F] of all rows, as guessed from embeddings [N, E] and the features of the `known` rows."""
     if len(known) != len(features) or len(known) < 3:
-        raise BadTensor(f"inversion needs the features of three known rows at least, got {len(features)}")
+        raise BadTensor(f"inversion needs the features of at least three known rows, got {len(features)}")
     truth = features.detach().double().reshape(len(features), -1)
     inputs = _bent(embeddings.detach().double(), known)
     mean = truth.mean(dim=0)

@@ -212,19 +212,19 @@ def _doubts_on_noise(first: Transcript, second: Transcript) -> Iterator[str]:
             continue
         drawn = _join(noise.drawn)
         if noise.spreads and any(_is_odd_spread(z) for z in (*noise.spreads, _join(noise.spreads))):
-            yield f"the noise of {sender} does not vary as its mechanism says"
+            yield f"the noise of {sender} does not have the variance of its mechanism"
         if abs(drawn.mean()) * np.sqrt(drawn.size) > _DEVIATIONS or _are_related(drawn, _join(noise.values)):
             drew = "counts" if noise.spreads else "codes"
-            yield f"the {drew} of {sender} do not lie around what its mechanism says"
+            yield f"the {drew} of {sender} do not have the mean of their mechanism"
         if any(_are_related(one, other) for one, other in combinations(noise.drawn[:_ROUNDS], 2)):
             yield f"the noise of {sender} repeats from round to round"
         if _are_related(*_looks_at_rows(noise)):
-            yield f"the noise of {sender} repeats where a row comes again"
+            yield f"the noise of {sender} repeats when a row is used again"
         if second.noise[sender].drawn and _are_related(drawn, _join(second.noise[sender].drawn)):
-            yield f"the noise of {sender} follows from the seed of the training"
+            yield f"the noise of {sender} can be computed from the training seed"
     for one, other in combinations([sender for sender, noise in first.noise.items() if noise.drawn], 2):
         if _are_related(_join(first.noise[one].drawn), _join(first.noise[other].drawn)):
-            yield f"the noise of {one} and that of {other} are alike"
+            yield f"the noise of {one} and that of {other} are correlated"
 
 
 def _join(messages: Sequence[Array]) -> Array:
@@ -265,14 +265,14 @@ def _doubts_on_masks(first: Transcript, second: Transcript) -> Iterator[str]:
     again = {party: _masked(bodies) for party, bodies in second.bodies.items()}
     for party, bodies in masked.items():
         if len(bodies) < len(first.bodies[party]):
-            yield f"{party} sends what no mask hides"
+            yield f"{party} sends unmasked values"
             continue
         if not all(_is_uniform(values, modulus) for (_, modulus), values in _gather(bodies).items()):
             yield f"what {party} sends under its masks is not uniform"
         if not all(_differ_at_random(*pair) for pair in combinations(list(bodies.values())[:_ROUNDS], 2)):
             yield f"the masks of {party} repeat from round to round"
         if not all(_differ_at_random(bodies[place], again[party][place]) for place in bodies.keys() & again[party]):
-            yield f"the masks of {party} follow from the seed of the training"
+            yield f"the masks of {party} can be computed from the training seed"
     if len(masked) < 3:
         return  # the sum of two is what the label party is to learn
     for one, other in combinations(masked, 2):

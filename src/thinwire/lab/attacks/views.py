@@ -50,7 +50,7 @@ class ObservedViews:
 
 
 def looks_of(job: Job) -> int:
-    """How often a row is seen: once an epoch; a hundred times stand for more."""
+    """How often a row is seen: once per epoch; a hundred times stand for more."""
     batches = job.limit_rounds(job.check())
     return max(1, min(ceil(batches.epoch(batches.rounds)), _MOST_LOOKS))
 
@@ -174,7 +174,7 @@ def _batches(job: Job, rows: int) -> Iterator[Tensor]:
 def record_derivatives(begun: Job) -> dict[PartyName, Tensor]:
     """Trains a copy of a job whose models are as they began; average derivatives [N, E] by who heard any."""
     if begun.recipe.labels is Labels.SHARED:
-        raise BadInput("no derivatives go down under shared labels: there is nothing to listen to")
+        raise BadInput("no derivatives are sent down under shared labels, so there is nothing to attack")
     tallies: dict[str, _Tally] = {}
 
     def hear(flow: Flow, rows: Rows, _: Symbols, derivative: Tensor, __: Round) -> None:

@@ -132,7 +132,9 @@ def _stay(file: Path) -> tuple[Floats, Floats]:
         try:
             hour, value = int(hours) + int(minutes) // 60, float(row["Value"])
         except ValueError:
-            raise BadInput(f"{file}: line {number}: {row['Time']!r}, {row['Value']!r} is no time and value") from None
+            raise BadInput(
+                f"{file}: line {number}: {row['Time']!r}, {row['Value']!r} is not a time and a value"
+            ) from None
         if not (0 <= hour <= HOURS and math.isfinite(value)):
             raise BadInput(
                 f"{file}: line {number}: {row['Time']!r}, {row['Value']!r} is outside the 48 hours or no number"
@@ -166,7 +168,7 @@ class PhysioNet2012:
         test = b[choose_rows(stays.died[b], subset.test_rows, subset.seed, "test_rows")]
         fields = [*self._measured(stays, train, test), *_static(stays, train, test)]
         about = (
-            "PhysioNet 2012, set-a for training and set-b for testing, gaps filled from the hour before"
+            "PhysioNet 2012, set-a for training and set-b for testing, missing values filled from the previous hour"
             f"{', with masks' if self.masks else ''}, standardised by the training rows, clipped at their "
             f"percentiles {_RARE[0]} and {_RARE[1]}, 0 where never measured"
         )
@@ -243,8 +245,8 @@ class Mimic3:
             fields.append(Field(name, column, test_column))
         about = (
             "MIMIC-III in-hospital mortality, the benchmark's training and test stays, 48 hours, the last value "
-            "of an hour, gaps filled from the hour before or with the benchmark's normal value, numbers standardised "
-            "by the training rows"
+            "of an hour, missing values filled from the previous hour or with the benchmark's normal value, "
+            "numbers standardised by the training rows"
         )
         return split_fields(self.name, fields, (y, yt), split, about)
 

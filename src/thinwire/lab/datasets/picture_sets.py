@@ -82,7 +82,7 @@ def _read_compact(file: Path, name: str, shape: tuple[int | str, ...]) -> tuple[
 
 
 def split_pictures(name: str, pictures: Pictures, split: Split, request: Request, default: Scale) -> VerticalData:
-    """One region a party."""
+    """One region per party."""
     if not isinstance(split, ImageSplit) or (isinstance(split, Views) and not pictures.views):
         fitting = "Views, Quadrants or Halves" if pictures.views else "Quadrants or Halves"
         raise BadParameter(f"{name}: {split} does not fit pictures; use {fitting}")
@@ -171,7 +171,7 @@ def read_idx(file: Path, axes: int) -> NDArray[np.uint8]:
     shape = tuple(int(size) for size in np.frombuffer(data, ">u4", axes, 4))
     wanted = start + prod(shape)
     if len(data) != wanted:
-        what = "is cut off" if len(data) < wanted else "goes on"
+        what = "is truncated" if len(data) < wanted else "goes on"
         raise BadInput(f"{file}: {what} at byte {min(len(data), wanted)}; {shape} values end at byte {wanted}")
     if not prod(shape):
         raise BadInput(f"{file}: its header announces {shape}: no values")
@@ -232,7 +232,7 @@ _NO_PICKLES = "pickles, which thinwire never loads; take the binary version, the
 class CifarSet:
     """A set in CIFAR's binary records: label bytes, then 1024 red, green and blue bytes.
 
-    Or in PNG files under the same names, a picture a line, with the labels as JSON: `strips` are such folders.
+    Or in PNG files under the same names, a picture per line, with the labels as JSON: `strips` are such folders.
     """
 
     __pydantic_config__ = CHECKED
@@ -320,10 +320,10 @@ _LABELS = ("train_lables.json", "test_lables.json")  # as the package spells the
 
 
 def _read_strip(file: Path) -> Bytes:
-    """A picture a line, its pixels in reading order: [n, 3, 32, 32]."""
+    """A picture per line, its pixels in reading order: [n, 3, 32, 32]."""
     lines = _read_png(file, "RGB")
     if lines.shape[1] != _PIXELS // 3:
-        raise BadInput(f"{file}: its lines have {lines.shape[1]} pixels, expected {_PIXELS // 3}: a picture a line")
+        raise BadInput(f"{file}: its lines have {lines.shape[1]} pixels, expected {_PIXELS // 3}: a picture per line")
     return np.ascontiguousarray(lines.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
 
 

@@ -34,7 +34,7 @@ _ALL = slice(None)
 
 @runtime_checkable
 class ImageSplit(Protocol):
-    """Cuts pictures [N, C, H, W] into one region a party."""
+    """Cuts pictures [N, C, H, W] into one region per party."""
 
     def regions(self, shape: tuple[int, int, int]) -> dict[str, Region]: ...
 

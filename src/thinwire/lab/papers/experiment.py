@@ -76,7 +76,7 @@ class SettingsSection(JobFileSection):
     batch_size: Count | None = None
     eval_every: Count | None = None
     optimizer: Table | None = None
-    lr_factors: list[EpochAndFactor] | None = None  # the step size is multiplied by each factor from its epoch on
+    lr_factors: list[EpochAndFactor] | None = None  # the learning rate is multiplied by each factor from its epoch on
     metrics: list[str] | None = None
     target: ExperimentTarget | BestOf | None = None
     link: LinkSection | None = None
@@ -332,7 +332,7 @@ def read_experiment_text(name: str) -> str:
     try:
         return _path(name).read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise BadInput("there is no such file") from None
+        raise BadInput("the file does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"cannot be read: {error}") from None
 

@@ -36,8 +36,8 @@ def load_data(experiment: Experiment, folder: str | None) -> VerticalData:
     """The rows of this size, the same for every seed; a missing file is said with where to get it."""
     if experiment.about.data not in DATA_SETS:
         raise BadInput(
-            f"{experiment.name}: there is no reader for its data set, {experiment.about.data}, so that the file only "
-            "states the settings; docs/data.md says how a reader is added"
+            f"{experiment.name}: there is no reader for its data set, {experiment.about.data}, so the file only "
+            "records the settings; docs/data.md explains how to add a reader"
         )
     return load_split(
         experiment.about.data,
@@ -146,7 +146,7 @@ def add_categories(table: Mapping[str, Any], sizes: Sequence[int] | None) -> Map
 
 
 def _optimizer(settings: SettingsSection, rows: int) -> OptimizerSpec:
-    """With the step size's factors at rounds: files say epochs."""
+    """With the learning rate's factors at rounds: files say epochs."""
     table = dict(settings.optimizer or {"name": "sgd", "lr": 0.1})
     spec = build_optimizer("optimizer", table)
     if not settings.lr_factors:

@@ -45,7 +45,7 @@ def _tabulate_claims(summary: Mapping[str, Any]) -> str:
 
 
 def _tabulate_curves(summary: Mapping[str, Any]) -> str:
-    """The last values of every curve, means and deviations over seeds."""
+    """The last values of every curve, means and standard deviations over seeds."""
     places = ["train.loss", *(summary["curves"][0]["best"]), "bytes.up", "bytes.down", "paper_bytes"]
     rows = [[one["name"], *(_format_mean(one["final"].get(place)) for place in places)] for one in summary["curves"]]
     return _table(["curve (last evaluation)", *places], rows)

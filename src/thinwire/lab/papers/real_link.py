@@ -151,7 +151,7 @@ def shape_link(tools: Path, link: Link) -> Iterator[None]:
         raise BadInput(f"--real-link: {tools} holds no up.sh")
     there = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout  # noqa: S607
     if "wanA" in there or "wanB" in there:
-        raise BadInput("--real-link: namespaces wanA and wanB are there already; end that link with down.sh first")
+        raise BadInput("--real-link: namespaces wanA and wanB already exist; end that link with down.sh first")
     with tempfile.TemporaryDirectory() as state:
         environment = {**os.environ, "WAN_STATE": state}
         rate, delay = str(int(link.bandwidth_mbit * 1e6)), str(int(link.latency_ms * 1000))

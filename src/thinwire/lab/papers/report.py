@@ -306,7 +306,7 @@ def _format(number: MeanValue | None, how: Callable[[float], str]) -> str:
 
 
 def _format_epsilon(result: CurveResult) -> str:
-    """The releases' epsilon against the label party, and from end to end; empty where nothing is noisy."""
+    """The releases' epsilon against the label party, and end to end; empty where nothing is noisy."""
     for ledger in result.runs[0].summary.get("privacy", []):
         rows = {row["observer"]: row for row in ledger["observers"]}
         row = rows["label_party"]

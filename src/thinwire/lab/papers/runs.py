@@ -2,10 +2,10 @@
 
 Beside the bytes that were really sent stand those that the paper counts:
 
-efvfl   the uplink alone: 4 bytes a value, times the share kept (top-k, its indices left out) or (bits + 1) / 32
+efvfl   the uplink alone: 4 bytes per value, times the share kept (top-k, its indices left out) or (bits + 1) / 32
 cvfl    every party's symbols and the top model to each of the M parties: M (B sum P_m + |theta_0|) at b bits; in its
         private variant (Q = 1) symbols up and plain derivatives down
-pbm     log2 M + log2 b bits a value up, plain derivatives down
+pbm     log2 M + log2 b bits per value up, plain derivatives down
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def complete_run(folder: Path, curve: str, job: Job, formula: Formula | None, wa
         if done.summary["job"] != print_of:
             different = sorted(key for key in print_of if done.summary["job"].get(key) != print_of[key])
             raise BadInput(
-                f"{folder} holds a run with other settings ({', '.join(different)} differ); give another --out, or "
-                "remove that folder"
+                f"{folder} holds a run with other settings ({', '.join(different)} differ); use a different --out, "
+                "or remove that folder"
             )
         return done
     diverged = None

@@ -34,7 +34,7 @@ def average_runs(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any],
 
 
 def pool_runs(runs: Sequence[Mapping[str, Any]], errors: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs of one kind together: means and deviations, for a table or for --json."""
+    """Runs of one kind together: means and standard deviations, for a table or for --json."""
     mean, deviation = average_runs(runs)
     reached = sum(bool(run["reached"]) for run in runs)
     return {"runs": runs, "errors": errors, "reached": reached, "mean": mean, "std": deviation}
@@ -116,7 +116,7 @@ def render_sweep(found: Mapping[str, Any]) -> str:
 def format_point_name(point: Mapping[str, Any]) -> str:
     """Its settings, as people say them."""
     said = [f"{key} {format_setting(value)}" for key, value in point["settings"].items()]
-    return ", ".join(said) or "the job as it is"
+    return ", ".join(said) or "the job unchanged"
 
 
 def _name_row(point: Mapping[str, Any]) -> str:

@@ -70,11 +70,13 @@ class Grid:
     def __post_init__(self) -> None:
         for key, values in self.values.items():
             if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-                raise BadParameter(f"grid {key}: a list of values, one at least, such as [2, 4, 6]; got {values!r}")
+                raise BadParameter(
+                    f"grid {key}: needs a list with at least one value, such as [2, 4, 6]; got {values!r}"
+                )
             if len({inline(value) for value in values}) < len(values):
-                raise BadParameter(f"grid {key}: a value is there twice: {list(values)}")
+                raise BadParameter(f"grid {key}: a value appears twice: {list(values)}")
         if len(set(self.seeds)) < len(self.seeds):
-            raise BadParameter(f"seeds: one is there twice: {list(self.seeds)}")
+            raise BadParameter(f"seeds: one appears twice: {list(self.seeds)}")
 
     def trials(self) -> list[Trial]:
         """In the order of the keys and values, the seeds of a point together."""
@@ -152,7 +154,7 @@ class SweepResult:
     runs: list[TrialResult]
 
     def points(self) -> list[dict[str, Any]]:
-        """Runs that differ in the seed alone, together: means and deviations, for a table or for --json."""
+        """Runs that differ in the seed alone, together: means and standard deviations, for a table or for --json."""
         grouped: dict[tuple[Any, ...], list[TrialResult]] = {}
         for one in self.runs:
             grouped.setdefault((one.trial.job, one.trial.settings, json.dumps(one.trial.point)), []).append(one)
@@ -189,7 +191,7 @@ def sweep(
     """
     trials = jobs.trials() if isinstance(jobs, Grid) else list(jobs)
     if not trials:
-        raise BadInput("a sweep needs one run at least")
+        raise BadInput("a sweep needs at least one run")
     if len({trial.folder for trial in trials}) < len(trials):
         raise BadInput("a sweep's runs must differ; two of them have the same job and settings")
     found: dict[Trial, TrialResult] = {}

@@ -21,13 +21,13 @@ _TIME = re.compile(r"(\d+(?:\.\d+)?) ?(us|ms|s)", re.IGNORECASE)
 
 
 def parse_link(text: str) -> Link:
-    """RATE,RTT: bits a second both ways, and the round trip, of which the link's latency is half."""
+    """RATE,RTT: bits per second both ways, and the round trip, of which the link's latency is half."""
     rate_text, _, time_text = (part.strip() for part in text.partition(","))
     rate, time = _RATE.fullmatch(rate_text), _TIME.fullmatch(time_text)
     if rate is None or time is None or not float(rate[1]):
         raise BadInput(
-            f"--link: write RATE,RTT, bits a second in kbit, mbit or gbit and the round trip in us, ms or s, as in "
-            f"--link 100mbit,40ms; got {text!r}"
+            "--link: write RATE,RTT, bits per second in kbit, mbit or gbit and the round trip in us, ms or s, as "
+            f"in --link 100mbit,40ms; got {text!r}"
         )
     round_trip_ms = float(time[1]) * _MS[time[2].lower()]
     return Link(bandwidth_mbit=float(rate[1]) * _MBIT[rate[2].lower()], latency_ms=round_trip_ms / 2)
@@ -87,7 +87,7 @@ class TuningResult:
     link: Link
     aim: Aim
     aim_from: str
-    rounds: int  # of a probe, at most
+    rounds: int  # maximum per probe
     step_ms: Mapping[PartyName, float]
     handling_ms: Mapping[str, float]  # a round, by method
     svfl: Candidate

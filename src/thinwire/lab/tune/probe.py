@@ -146,7 +146,7 @@ class ProbeSettings:
     job: Path
     settings: tuple[str, ...]  # as --set takes them
     seed: int
-    rounds: int  # of a probe, at most
+    rounds: int  # maximum per probe
     link: Link
     metric: str
     aim: Aim | None = None  # None: to the last round

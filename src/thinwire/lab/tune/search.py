@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optuna.trial import Trial
 
 
-METHODS_TRIED = ("thin", "celu", "efvfl")  # svfl is what they are held against
+METHODS_TRIED = ("thin", "celu", "efvfl")  # svfl is the baseline
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _table(method: str, fraction: float | None) -> dict[str, Any]:
 
 
 def one_step(method: str) -> dict[str, Any]:
-    """The method with one step a round, whose handling can be told from its steps."""
+    """The method with one step per round, whose handling can be told from its steps."""
     return _table(method, _STARTS.get(method, {}).get("fraction")) | {
         key: 1 for key in ("capacity", "reuse") if key in list_parameters(METHODS[method])
     }

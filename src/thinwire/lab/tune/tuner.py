@@ -108,7 +108,7 @@ def charge_link(link: Link, ms: Mapping[PartyName, float], label_party: PartyNam
 def compute_handling_ms(events: Sequence[Mapping[str, Any]], ms: Mapping[PartyName, float]) -> float:
     """What a round took beyond one step: compressing, encoding, framing, and the label party's own computing.
 
-    `events` are of a run with one step a round over a link that costs nothing, its time as it really passed.
+    `events` are of a run with one step per round over a link that costs nothing, its time as it really passed.
     """
     pairs = pairwise(events[1:])  # not from the start: the first rounds warm up
     rounds: list[float] = [(b["link_seconds"] - a["link_seconds"]) / (b["round"] - a["round"]) for a, b in pairs]
@@ -134,7 +134,7 @@ class TuningRequest:
     settings: tuple[str, ...] = ()  # as --set takes them
     link: Link | None = None  # the job's own unless given
     aim: Aim | None = None  # the job's target, or what svfl reaches, unless given
-    rounds: int | None = None  # of a probe, at most; the job's own number or 300 unless given
+    rounds: int | None = None  # maximum per probe; default: the job's own, or 300
     trials: int = 16
     jobs: int = 1
     seed: int | None = None  # of the probes and the search; the job's unless given
@@ -207,8 +207,8 @@ def _prepared(asked: TuningRequest) -> tuple[Job, ProbeSettings, str]:
     rounds = min(asked.rounds or _MOST_ROUNDS, job.divide_rows().rounds)
     if rounds < _FEWEST_ROUNDS:
         raise BadInput(
-            f"--rounds: a probe of {rounds} rounds says nothing, it needs {_FEWEST_ROUNDS} at least; the job has "
-            f"{job.divide_rows().rounds}: give more with --set job.epochs=10"
+            f"--rounds: a probe of {rounds} rounds is too short; it needs at least {_FEWEST_ROUNDS}, and the job "
+            f"has {job.divide_rows().rounds}: use more with --set job.epochs=10"
         )
     metric = next(iter(job.metrics), "loss") if aim is None else aim.metric
     seed = job.seed if asked.seed is None else asked.seed
@@ -227,8 +227,8 @@ def _require_tunable(job: Job) -> None:
     for field, here, what in protected:
         if here:
             raise BadInput(
-                f"{field}: the job has {what}, and tune weighs time, not privacy: what it proposes would protect "
-                "less. Use thinwire privacy, which plans for an epsilon"
+                f"{field}: the job has {what}, but tune optimises time, not privacy: its proposal would protect "
+                "less. Use thinwire privacy, which plans for a given epsilon"
             )
 
 
@@ -251,7 +251,7 @@ def _measured(job: Job, ground: ProbeSettings, watch: Watch) -> tuple[dict[Party
     rounds = min(_TIMED_ROUNDS, ground.rounds)
     handling = {}
     for method in methods:
-        watch.stage(f"measuring a round of {method} beyond its step")
+        watch.stage(f"measuring the overhead per round of {method}")
         events = time_rounds(ground, {**one_step(method), **ground.beside}, rounds, rounds // _FEWEST_ROUNDS)
         handling[method] = compute_handling_ms(events, step)
     return step, handling
@@ -265,7 +265,7 @@ def _baseline(ground: ProbeSettings, watch: Watch) -> tuple[Candidate, Aim]:
         if svfl.ended == "stopped":
             raise KeyboardInterrupt
         if svfl.error is not None:
-            raise Diverged(f"svfl, against which other recipes are held, failed: {svfl.error}")
+            raise Diverged(f"svfl, the baseline, failed: {svfl.error}")
         probes.append(svfl)
     metric = ground.metric
     reached = [better(metric) * best_value(one.points, metric) for one in probes]

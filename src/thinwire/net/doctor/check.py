@@ -81,7 +81,7 @@ def _key(file: Path) -> Check:
         read_key(file)
     except BadInput as error:
         return problem("key", "cannot be used", str(error))
-    return ok("key", f"{file} is readable by its owner alone")
+    return ok("key", f"only the owner can read {file}")
 
 
 def _named(file: Path, name: str) -> Check:
@@ -95,7 +95,8 @@ def _named(file: Path, name: str) -> Check:
     return problem(
         "name",
         f"the certificate is for {shown}, not {name!r}",
-        f"give each party the one made for its name, or say certificate_name in its section; it is {file}",
+        "give each party the certificate issued for its name, or set certificate_name in its section; the "
+        f"file is {file}",
     )
 
 

@@ -70,9 +70,9 @@ def measure_link(target: DialTarget, brought: ProbeHello) -> LinkMeasurement:
             down = _rate(usual, lambda size: probe({"want": size})[0])
             probe({"brought": brought.model_dump(), "done": True})
         except grpc.RpcError as error:
-            raise Unreached(f"{target.address}: the measurement broke off: {error.code().name}") from None
+            raise Unreached(f"{target.address}: the measurement was interrupted: {error.code().name}") from None
         except (ValueError, TypeError, KeyError) as error:
-            raise Malformed(f"{target.address} answers probes with what cannot be read: {error}") from None
+            raise Malformed(f"{target.address} answers probes with invalid data: {error}") from None
     return LinkMeasurement(1000 * usual, min(trips)[1], up, down)
 
 
@@ -127,7 +127,7 @@ def _call(own: NetworkParty, credentials: Credentials | None, brought: ProbeHell
         yield _met("connection", made)
         return
     with made:
-        yield ok("connection", f"somebody listens at {way.address}")
+        yield ok("connection", f"something listens on {way.address}")
         if credentials is None:
             return
         yield _hands(own, made, credentials)
@@ -168,7 +168,7 @@ def _probed(own: NetworkParty, brought: ProbeHello) -> Iterator[Check]:
     there = printable(answer.get("version"))
     if there != __version__:
         says = f"{own.label_party!r} runs thinwire {there}, this is {__version__}"
-        yield problem("version there", says, "bring all parties to one version")
+        yield problem("version there", says, "use the same version at all parties")
         return
     yield ok("version there", f"{own.label_party!r} runs thinwire {there} too", version=there)
     yield _agreed(own, brought, answer)
@@ -184,13 +184,13 @@ def _agreed(own: NetworkParty, brought: ProbeHello, answer: Mapping[str, Any]) -
     told = answer.get("differences")
     found = [printable(one) for one in told] if isinstance(told, list) else ["it does not say"]
     if found:
-        return problem("same job", f"not as {own.label_party!r} reads it", *found, differences=found)
+        return problem("same job", f"differs from what {own.label_party!r} has", *found, differences=found)
     compared = "recipe, settings and parties"
     if brought.rows is not None:
         compared += ", row counts"
     if brought.row_ids is not None and answer.get("names_ids") is True:
         compared += ", row ids in order"
-    return ok("same job", f"as {own.label_party!r} reads it: {compared}", differences=[])
+    return ok("same job", f"the same as at {own.label_party!r}: {compared}", differences=[])
 
 
 def _link(link: LinkMeasurement) -> Iterator[Check]:
@@ -199,7 +199,7 @@ def _link(link: LinkMeasurement) -> Iterator[Check]:
     if abs(ahead) < 1:
         says = "within a second of the label party's"
     if abs(ahead) > _CLOCK_SECONDS:
-        way_out = "set both clocks by the network (NTP): certificates and logs go by them"
+        way_out = "synchronise both clocks (NTP): certificates and logs depend on them"
         yield warning("clock", says, way_out, clock_seconds=ahead)
     else:
         yield ok("clock", says, clock_seconds=ahead)

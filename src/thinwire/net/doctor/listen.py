@@ -40,7 +40,7 @@ def check_listening(
     if bound.verdict is CheckVerdict.OK and credentials is not None:
         if not (folder / layout.EVENTS).exists():
             return (yield from _receive(own, brought, wait_seconds)) | ours
-        why = f"a run has begun in {folder}, and its parties would be turned away by a doctor"
+        why = f"a run has started in {folder}, and a doctor would turn its parties away"
     yield from skip_checks([f"party {name}" for name in own.feature_parties], why)
     return ours
 
@@ -58,7 +58,7 @@ def _bound(own: NetworkParty, credentials: Credentials | None, address: str) -> 
         way_out = (
             "network.listen must be an address of this machine, 0.0.0.0 for all, and a port that is free to take"
         )
-        return problem("listen", f"cannot listen at {address} ({error.strerror})", way_out)
+        return problem("listen", f"cannot listen on {address} ({error.strerror})", way_out)
     return ok("listen", f"{address} is free; the other parties call {_called(own)}")
 
 
@@ -74,10 +74,13 @@ def _in_use(own: NetworkParty, address: str) -> Check:
     try:
         state = ask(own.target(), RPCS["Status"], {}, seconds=3.0).get("state")
     except ThinwireError:
-        way_out = "stop what listens there, or change the port in network.listen and in the others' network.address"
+        way_out = (
+            "stop the process that listens there, or change the port in network.listen and in the others' "
+            "network.address"
+        )
         return problem("listen", f"{address} is in use by another process", way_out)
     what = "a doctor" if state == "doctor" else "a run"
-    return warning("listen", f"{what} of {own.me!r} listens at {address} already", "`thinwire status` tells more")
+    return warning("listen", f"{what} of {own.me!r} listens at {address} already", "`thinwire status` shows more")
 
 
 def _receive(own: NetworkParty, brought: ProbeHello, seconds: float) -> Checks[dict[PartyName, int]]:
@@ -114,13 +117,13 @@ def _all_well(own: NetworkParty, reception: ProbeDesk, brought: ProbeHello) -> b
 def _guest(name: PartyName, seen: ProbeHello | None, brought: ProbeHello) -> Check:
     check = f"party {name}"
     if seen is None:
-        return warning(check, "not seen", f"let it run: thinwire doctor JOB.toml --name {name}")
+        return warning(check, "not seen", f"have it run: thinwire doctor JOB.toml --name {name}")
     found = seen.differences_to(brought)
     if seen.version != brought.version:
         found.append(f"it runs thinwire {printable(seen.version)}, this is {brought.version}")
     if found:
-        return problem(check, "seen, but its job is not ours", *found)
-    return ok(check, f"seen; it reads the job as we do, embedding of width {seen.width or 'unknown'}")
+        return problem(check, "connected, but its job differs from ours", *found)
+    return ok(check, f"connected; its job matches ours, embedding of width {seen.width or 'unknown'}")
 
 
 class ProbeDesk:

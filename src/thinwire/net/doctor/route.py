@@ -62,7 +62,7 @@ class NetworkRoute:
             field = self.variable or "network.address"
             raise RouteProblem(
                 f"no host is called {self.first.host} ({error.strerror})",
-                f"{field} names it: is it spelled right, and does this machine know its name server?",
+                f"{field} gives this name: is it spelled correctly, and does DNS work on this machine?",
             ) from None
         return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -71,11 +71,11 @@ class NetworkRoute:
         try:
             made = socket.create_connection((self.first.host, self.first.port), _CONNECT_SECONDS)
         except ConnectionRefusedError:
-            raise RouteProblem(f"nobody listens at {self.first}", self._nobody()) from None
+            raise RouteProblem(f"nothing listens on {self.first}", self._nobody()) from None
         except OSError as error:
             raise RouteProblem(
                 f"{self.first} cannot be reached ({error.strerror or 'no answer within 4 s'})",
-                "look at firewalls on the way, and at the address; only the label party needs an open port",
+                "check firewalls in between and the address; only the label party needs an open port",
             ) from None
         if self.proxy is not None:
             self._through_proxy(made)
@@ -83,7 +83,7 @@ class NetworkRoute:
 
     def _nobody(self) -> str:
         if self.proxy is not None:
-            return f"the proxy is named by {self.variable}; start it, or unset that variable"
+            return f"the proxy is identified by {self.variable}; start it, or unset that variable"
         return (
             "start `thinwire doctor` with --wait, or `thinwire party`, at the label party; or network.address is "
             "another one. --wait SECONDS here keeps trying"
@@ -149,8 +149,8 @@ def check_tls(made: socket.socket, credentials: Credentials, files: CertificateF
         raise _refused_hands(reason, files) from None
     except (ConnectionError, TimeoutError):
         raise RouteProblem(
-            "whoever is there hangs up on our certificate, or is no thinwire",
-            f"compare {files.authority} with the label party's; is {files.certificate} on its list of revoked?",
+            "the server there rejects our certificate, or is not thinwire",
+            f"compare {files.authority} with the label party's; is {files.certificate} on its revocation list?",
         ) from None
     return name
 

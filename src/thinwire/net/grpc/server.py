@@ -203,11 +203,11 @@ class Listener:
             self.port = self._server.add_secure_port(address, secure)
         except RuntimeError as error:
             raise BadInput(
-                f"network.listen: cannot listen at {address}: it is in use by another process, or not an address of "
+                f"network.listen: cannot listen on {address}: it is in use by another process, or not an address of "
                 f"this machine ({str(error).splitlines()[0]})"
             ) from None
         if self.port == 0:
-            raise BadInput(f"network.listen: cannot listen at {address}")
+            raise BadInput(f"network.listen: cannot listen on {address}")
         self._connections = Connections(self.port)
 
     def start(self) -> None:
@@ -288,7 +288,7 @@ class Listener:
             is_room = self._calls[caller] < BUDGETS[role].calls
             self._calls[caller] += is_room
         if not is_room:
-            why = f"{caller!r} has {BUDGETS[role].calls} calls open already"
+            why = f"{caller!r} already has {BUDGETS[role].calls} open calls"
             self._refuse((role, caller), context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
         leave = partial(self._leave, caller, ["handler", "answer"])
         if not context.add_callback(leave):
@@ -389,9 +389,7 @@ class Listener:
                 context.cancel()
             if self._roster.revocations.problem != problem:
                 problem = self._roster.revocations.problem
-                self._events(
-                    "certificate_problem", None, why=problem or "the list of revoked certificates is whole again"
-                )
+                self._events("certificate_problem", None, why=problem or "the revocation list is valid again")
             with self._lock:
                 talking = list(self._talking.items())
             for attached, (peer, pem) in talking:

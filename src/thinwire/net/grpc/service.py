@@ -135,7 +135,7 @@ class AccessList:
         found = sorted({self._parties[name] for name in names if name in self._parties})
         if not found:
             raise Denied(
-                f"the certificate is of {', '.join(sorted(names)) or 'nobody'}, which is no party of this run"
+                f"the certificate is of {', '.join(sorted(names)) or 'nobody'}, which is not a party of this run"
             )
         if len(found) > 1:
             raise Denied(f"the certificate names several parties: {', '.join(found)}; each needs one of its own")

@@ -36,9 +36,9 @@ class Endpoint:
             try:
                 return cls(str(IPv6Address(host[1:-1])), int(port))
             except ValueError:
-                raise ValueError(f"{wanted}; {host} is no IPv6 address") from None
+                raise ValueError(f"{wanted}; {host} is not an IPv6 address") from None
         if not _HOST.fullmatch(host):
-            raise ValueError(f"{wanted}; {host!r} is no host name")
+            raise ValueError(f"{wanted}; {host!r} is not a host name")
         return cls(host, int(port))
 
     @property

@@ -234,6 +234,6 @@ class PartyMissing(TransportError):
     def __init__(self, peer: PartyName, what: str, seconds: float) -> None:
         self.peer = peer
         super().__init__(
-            f"{peer!r} has sent nothing for {seconds:.0f} s, and {what}; nothing is lost: start the same command "
-            "again when it is back, and all go on from here"
+            f"{peer!r} has sent nothing for {seconds:.0f} s, and {what}; nothing is lost: run the same command "
+            "again when it is back, and all parties resume from here"
         )

@@ -45,7 +45,10 @@ class NetworkParty:
         if self.address is not None:
             called = Endpoint.parse(self.address)
             return str(called if is_loopback(called.host) else Endpoint("0.0.0.0", called.port))  # noqa: S104
-        raise BadInput('network.listen is missing: where the label party listens, such as listen = "0.0.0.0:7443"')
+        raise BadInput(
+            "network.listen is missing; set the address on which the label party listens, such as listen = "
+            '"0.0.0.0:7443"'
+        )
 
     def dial_address(self) -> str:
         """Where feature parties find the label party: where it listens, unless given."""
@@ -54,8 +57,7 @@ class NetworkParty:
         if self.listen is not None and Endpoint.parse(self.listen).is_callable:
             return self.listen
         raise BadInput(
-            "network.address is missing: where the feature parties find the label party, such as "
-            'address = "fl.shop.example:7443"'
+            'network.address is missing; set the address of the label party, such as address = "fl.shop.example:7443"'
         )
 
     def load_credentials(self) -> Credentials:

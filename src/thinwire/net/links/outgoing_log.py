@@ -58,8 +58,8 @@ class DamagedLog(BadState):
         self.offset = offset
         place = f"{path}" if offset is None else f"{path}, byte {offset}"
         super().__init__(
-            f"{place}: {what}; bring the file back from a copy, or begin a new run, since what was sent cannot be "
-            "made again with certainty"
+            f"{place}: {what}; restore the file from a backup, or start a new run, because the messages that were "
+            "sent cannot be reproduced with certainty"
         )
 
 
@@ -178,7 +178,7 @@ class LogFailed(WriteFailed):
 class OutgoingLog:
     """Numbered records, each whole or not there at all; one process writes, any thread may read.
 
-    `on_full` hears what could not be written, or read, for want of room or of open files; it sleeps or raises, then
+    `on_full` hears what could not be written, or read, for lack of room or of open files; it sleeps or raises, then
     the same is tried again.
     `logs` says how records lie on the disk: as they are, or encrypted.
     """

@@ -1,7 +1,7 @@
 """A durable, ordered link to one peer: it outlives connections and processes.
 
 Every frame has a number on its link and is on disk before it travels. Whoever connects says how many frames
-it has; the other side goes on from there, with the bytes of its log. A frame that is there already is dropped,
+it has; the other side goes on from there, with the bytes of its log. A frame that was already received is dropped,
 a gap ends the connection.
 """
 
@@ -272,8 +272,8 @@ class WrongMessage(TransportError):
     def __init__(self, peer: PartyName, expected: tuple[Kind, Round], got: tuple[Kind, Round]) -> None:
         (kind, round), (came, at) = expected, got
         super().__init__(
-            f"{peer!r} sent {came.name} of round {at} where {kind.name} of round {round} was next; its program is at "
-            "another stage: do both run the same version and job?"
+            f"{peer!r} sent {came.name} of round {at} where {kind.name} of round {round} was next; its program is "
+            "at a different stage: do both run the same version and job?"
         )
 
 
@@ -283,5 +283,5 @@ class Unreachable(TransportError):
     def __init__(self, peer: PartyName, received: int, first: int, end: int) -> None:
         super().__init__(
             f"{peer!r} goes on from frame {received}, our log holds {first} to {end}: one of the two run folders is "
-            "older than what it has told the other. Bring back the newest folder, or begin a new run in new folders"
+            "out of date. Restore the newest folder, or start a new run in new folders"
         )

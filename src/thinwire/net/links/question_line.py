@@ -80,7 +80,7 @@ class QuestionLine(PeerEnd):
         frame = open_frame(whole.header, whole.body, self.max_body)
         expected = (self.ends.run, self._peer, self._me, Kind.PREDICTION)
         if (frame.run, frame.sender, frame.receiver, frame.kind) != expected:
-            raise Malformed(f"{self.ends.peer!r} sent a frame that is no answer of this run")
+            raise Malformed(f"{self.ends.peer!r} sent a frame that does not answer a question of this run")
         self._ledger.add(self.ends.peer, self.ends.me, Kind.PREDICTION, HEADER_SIZE + len(whole.body))
         self._take(frame.round, frame.body)
 

@@ -192,7 +192,7 @@ def find_issued(folder: Path, name: PartyName) -> IssuedCertificate:
         if one.name == name:
             return one
     raise BadCertificate(
-        folder / f"{name}.pem", f"it is not there, or not a certificate of {name!r}", "make it anew with --renew"
+        folder / f"{name}.pem", f"it is not there, or not a certificate of {name!r}", "issue a new one with --renew"
     )
 
 
@@ -213,7 +213,7 @@ def _require_free(folder: Path, name: PartyName) -> None:
         if file.exists():
             raise BadCertificate(
                 file,
-                f"it is there already, but not as one of a pair for {name!r}",
+                f"it already exists, but not as one of a pair for {name!r}",
                 f"move it away, or replace both files with --renew {name}",
             )
 
@@ -275,8 +275,8 @@ class Signer:
         if end < datetime.now(UTC):
             raise BadCertificate(
                 folder / "ca.pem",
-                f"the authority has been expired since {format_moment(end)}",
-                "make a new one in another folder, and give every party new files",
+                f"the authority has been expired on {format_moment(end)}",
+                "create a new one in another folder, and give every party new files",
             )
 
     def issue(self, name: PartyName, hosts: Sequence[str], days: int) -> None:

@@ -63,7 +63,8 @@ def is_party_name(name: str) -> bool:
 def require_party_name(name: str) -> None:
     if not is_party_name(name):
         raise BadInput(
-            f"party {name!r}: a name has letters, digits, - and _, 64 at most, starts with no sign, and is not 'ca'"
+            f"party {name!r}: a name has at most 64 letters, digits, - and _, starts with a letter or "
+            "digit, and is not 'ca'"
         )
 
 
@@ -188,7 +189,7 @@ class Revocations:
 
 
 def _fingerprint_of(file: Path) -> tuple[int, ...] | None:
-    """None if there is no such file."""
+    """None if the file does not exist."""
     with _mapped_errors(file):
         try:
             return _fingerprint(os.stat(file))
@@ -209,7 +210,7 @@ def _revoked_serials(file: Path, data: bytes) -> Iterator[int]:
             raise BadCertificate(
                 file,
                 f"line {number} does not begin with a serial number ({line[:50]!r})",
-                "write one hexadecimal serial a line, then two spaces and a comment",
+                "write one hexadecimal serial per line, then two spaces and a comment",
             )
         yield int(found[1], 16)
 
@@ -218,7 +219,7 @@ def _revoked_serials(file: Path, data: bytes) -> Iterator[int]:
 
 
 def read_certificates(file: Path) -> list[x509.Certificate]:
-    """All certificates of a PEM file, in its order; one at least."""
+    """All certificates of a PEM file, in order; at least one."""
     data, _ = read_pem_file(file)
     try:
         return x509.load_pem_x509_certificates(data)
@@ -239,7 +240,7 @@ def read_key(file: Path) -> PrivateKey:
     except TypeError:
         raise BadCertificate(
             file,
-            "the key is encrypted, and nobody is there to type a passphrase",
+            "the key is encrypted, and nobody can type the passphrase",
             f"store it without one: (umask 077; openssl pkey -in {file} -out NEW.key)",
         ) from None
     except (ValueError, UnsupportedAlgorithm):
@@ -260,12 +261,12 @@ def read_pem_file(file: Path, forbidden_mode: int = 0) -> tuple[bytes, os.stat_r
         status = os.fstat(opened.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
             raise BadCertificate(
-                file, f"it is no plain file of at most {_MOST_BYTES >> 20} MiB", "name the PEM file itself"
+                file, f"it is not a regular file of at most {_MOST_BYTES >> 20} MiB", "name the PEM file itself"
             )
         if status.st_mode & forbidden_mode:
             raise BadCertificate(
                 file,
-                f"others than its owner may read or change this key (mode {stat.S_IMODE(status.st_mode):04o})",
+                f"users other than its owner can read or change this key (mode {stat.S_IMODE(status.st_mode):04o})",
                 f"make it private: chmod 600 {file}",
             )
         return opened.read(), status
@@ -281,7 +282,7 @@ def _mapped_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise BadCertificate(file, "there is no such file", "give its path; thinwire certs makes them") from None
+        raise BadCertificate(file, "the file does not exist", "give its path; thinwire certs makes them") from None
     except IsADirectoryError:
         raise BadCertificate(file, "it is a folder", "name the PEM file itself") from None
     except PermissionError:
@@ -346,7 +347,7 @@ def _require_own(leaf: x509.Certificate, place: Path, name: PartyName) -> None:
         raise BadCertificate(
             place,
             f"it is not the certificate of {name!r}, it is for {held}",
-            "give each party the one made for its name",
+            "give each party the certificate issued for its name",
         )
 
 
@@ -359,7 +360,7 @@ def _require_valid_now(certificate: x509.Certificate, place: Path, moment: datet
 
 def _lapse(certificate: x509.Certificate, moment: datetime) -> str | None:
     if moment > certificate.not_valid_after_utc:
-        return f"has been expired since {format_moment(certificate.not_valid_after_utc)}"
+        return f"has been expired on {format_moment(certificate.not_valid_after_utc)}"
     if moment < certificate.not_valid_before_utc:
         return (
             f"is not valid before {format_moment(certificate.not_valid_before_utc)}, now is {format_moment(moment)}"
@@ -476,4 +477,4 @@ def find_extension(certificate: x509.Certificate, kind: type[_Extension], place:
     except x509.ExtensionNotFound:
         return None
     except UNREADABLE as error:
-        raise BadCertificate(place, f"an extension of it cannot be read ({error})", "have it issued anew") from None
+        raise BadCertificate(place, f"an extension of it cannot be read ({error})", "have it issued again") from None

@@ -23,7 +23,7 @@ from thinwire.predict.party_models import PartyRows
 
 LONGEST_DEADLINE_MS = 600_000.0
 _RowNumber = Annotated[int, Field(json_schema_extra={"minimum": 0})]  # refused by the table's count
-_OWN = "the label party's own columns, one list or one object a row, instead of those in its table"
+_OWN = "the label party's own columns, one list or one object per row, instead of those in its table"
 _OWN_ROW: dict[str, Any] = {
     "anyOf": [
         {
@@ -37,7 +37,7 @@ _OWN_ROW: dict[str, Any] = {
         },
     ]
 }
-_WANTED = {"ids": "text or a whole number", "rows": "a whole number", "model": "a version's text"}
+_WANTED = {"ids": "text or an integer", "rows": "an integer", "model": "a version's text"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class ScoreSchema:
                     "wrong_type", f"deadline_ms must be from 1 to {LONGEST_DEADLINE_MS:.0f}, got {given}"
                 )
             case "too_short", _:
-                return BadRequest("empty", f"{field} is empty; name one row at least")
+                return BadRequest("empty", f"{field} is empty; name at least one row")
             case "too_long", _:
                 return BadRequest(
                     "too_many_rows",
@@ -149,7 +149,7 @@ class ScoreSchema:
 def _check_rows(asked: list[int], count: int) -> npt.NDArray[np.int64]:
     for place, row in enumerate(asked):
         if not 0 <= row < count:
-            raise BadRequest("unknown_row", f"rows[{place}] is {str(row)[:20]}; there are rows 0 to {count - 1}", 404)
+            raise BadRequest("unknown_row", f"rows[{place}] is {str(row)[:20]}; the rows are 0 to {count - 1}", 404)
     return np.array(asked, np.int64)
 
 
@@ -193,7 +193,7 @@ def _convert_objects(given: list[Any], table: PartyRows, count: int) -> Tensor:
     """Raw columns by name, prepared as the model's training rows were."""
     if table.columns is None:
         raise BadRequest(
-            "wrong_type", "features: the model's own columns have no names; give a list of numbers a row"
+            "wrong_type", "features: the model's own columns have no names; give a list of numbers per row"
         )
     if len(given) != count:
         raise BadRequest("wrong_type", f"features hold {len(given)} rows, expected {count}")

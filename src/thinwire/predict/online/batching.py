@@ -289,7 +289,7 @@ class RequestBatcher:
     async def score(self, request: ScoreRequest) -> ScoredRows:
         """Raises what the request came to."""
         if self._rows_waiting + len(request.rows) > _MOST_WAITING_ROWS:
-            raise Busy(f"{self._rows_waiting} rows wait for their turn already; try again later")
+            raise Busy(f"{self._rows_waiting} rows are already waiting; try again later")
         waiting = _Waiting(request, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._rows_waiting += len(request.rows)

@@ -66,7 +66,7 @@ def make_app(service: ScoreService, say: Any = lambda _: None) -> Starlette:
 
     async def lost(_: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 500)
-        kind, message = ("not_found", "no such place") if status == 404 else ("wrong_method", "method not allowed")
+        kind, message = ("not_found", "not found") if status == 404 else ("wrong_method", "method not allowed")
         return _json({"error": {"type": kind, "message": f"{message}; see /openapi.json"}}, status)
 
     made = Starlette(
@@ -103,7 +103,9 @@ class OwnHosts:
         if is_own_host(host, self._names):
             await self._app(scope, receive, send)
         else:
-            told = f"{printable(host)[:80]!r} is no name of this server: call its address, or list it in serve.hosts"
+            told = (
+                f"{printable(host)[:80]!r} is not a name of this server: call its address, or list it in serve.hosts"
+            )
             await _json({"error": {"type": "wrong_host", "message": told}}, 421)(scope, receive, send)
 
 
@@ -157,9 +159,9 @@ async def _body(request: Request, cap: int) -> bytes:
                     raise _too_large(cap)
                 parts.append(part)
     except TimeoutError:
-        raise BadRequest("slow", f"the body was not here within {BODY_SECONDS:g} s; send it at once", 408) from None
+        raise BadRequest("slow", f"the body did not arrive within {BODY_SECONDS:g} s; send it at once", 408) from None
     except ClientDisconnect:
-        raise BadRequest("disconnected", "the client left before its request was whole") from None
+        raise BadRequest("disconnected", "the client disconnected before its request was complete") from None
     return b"".join(parts)
 
 

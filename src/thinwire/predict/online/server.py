@@ -55,12 +55,14 @@ class RunWatcher(Thread):
     def _load(self) -> None:
         try:
             folder = self._source.folder()
-            self._say(f"{self._source.path} leads to {folder.path} now: loading its models beside those in use")
+            self._say(
+                f"{self._source.path} now points to {folder.path}: loading its models while the old ones stay in use"
+            )
             self._found(folder)
         except ThinwireError as error:
-            self._say(f"the new models cannot be used, the old ones stay: {error}")
+            self._say(f"the new models cannot be used, so the old ones stay in use: {error}")
         except Exception as error:  # noqa: BLE001  a thread of its own: the old models go on
-            self._say(f"the new models cannot be used, the old ones stay: {type(error).__name__}: {error}")
+            self._say(f"the new models cannot be used, so the old ones stay in use: {type(error).__name__}: {error}")
 
 
 def _signature(path: Path) -> tuple[object, ...]:
@@ -172,6 +174,6 @@ def _open_socket(address: str) -> Any:
         made.bind((place.host, place.port))
     except OSError as error:
         made.close()
-        raise BadInput(f"serve.http: cannot listen at {address}: {error.strerror}") from None
+        raise BadInput(f"serve.http: cannot listen on {address}: {error.strerror}") from None
     made.listen(2048)
     return made

@@ -81,9 +81,9 @@ class ScoreService:
     def _from_loop(self, value: dict[str, Any]) -> dict[str, Any]:
         loop = self._loop
         if loop is None:
-            raise Busy("the server has not begun; try again")
+            raise Busy("the server has not started; try again")
         if not self._over_grpc.acquire(blocking=False):
-            raise Busy(f"{_MOST_OVER_GRPC} requests wait over gRPC already; try again later")
+            raise Busy(f"{_MOST_OVER_GRPC} gRPC requests are already waiting; try again later")
         try:
             found = asyncio.run_coroutine_threadsafe(self.score(value), loop).result(LONGEST_DEADLINE_MS / 1000)
         finally:
@@ -111,7 +111,7 @@ class ScoreService:
         return (next(iter(self.party.models.values())) if ready is None else ready.model).rows
 
     def model(self) -> dict[str, Any]:
-        """What is served."""
+        """The model in use."""
         table, ready = self._table(), self.party.ready
         away = set(self.party.list_absent())
         return {

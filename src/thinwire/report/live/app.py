@@ -46,7 +46,7 @@ def dashboard_app(board: Board, host: str, closing: Callable[[], bool] = lambda:
 
     async def events(request: Request) -> Response:
         if streams.open >= _MOST_STREAMS:
-            return PlainTextResponse(f"{_MOST_STREAMS} pages are open already; close one", 503)
+            return PlainTextResponse(f"{_MOST_STREAMS} pages are already open; close one", 503)
         return StreamingResponse(streams.of(board, _asked(request)), media_type="text/event-stream")
 
     async def style(_: Request) -> Response:

@@ -162,7 +162,7 @@ class Board:
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
-            raise BadInput(f"{root}: there is no such folder; give a run's folder, or one that runs lie in, or will")
+            raise BadInput(f"{root}: the folder does not exist; use a run folder, or one that contains runs")
         self.root = root
         self.runs: dict[str, LiveRun] = {}  # by key, by name
         self._lock = Lock()

@@ -66,7 +66,7 @@ def health(run: LiveRun, record: RunRecord | None, state: LiveState) -> list[Hea
     for peer, connections in starts.items():
         if connections > 1:
             last[peer] = replace(last[peer], more=f"connected {connections} times")
-    mine = [] if me is None else [Health(me, state, "", good, "this folder's own")]
+    mine = [] if me is None else [Health(me, state, "", good, "this folder")]
     return mine + [one for _, one in sorted(last.items())]
 
 
@@ -218,7 +218,7 @@ def _row(shown: _Shown) -> dict[str, Any]:
         "name": shown.name,
         "style": shown.style,
         "state": state,
-        "silent": f"no sign of life for {format_seconds(round(silent or 0))}" if state == "silent" else "",
+        "silent": f"no activity for {format_seconds(round(silent or 0))}" if state == "silent" else "",
         "go_on": shown.run.going_on(),
         "record": shown.record,
         "tiles": [] if shown.record is None else [one for one in tiles(shown.record) if one.name != "rounds"],

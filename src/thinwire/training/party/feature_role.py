@@ -81,10 +81,10 @@ class FeatureRole(PartyRole):
             return None
         names = (*own.feature_parties, own.label_party)
         if not set(own.feature_parties) <= set(told) <= set(names):
-            raise Refused(f"{own.label_party!r} begins with other parties than the job's")
+            raise Refused(f"{own.label_party!r} starts with different parties from the job's")
         widths = {name: told[name] for name in names if name in told}
         if widths[own.me] != width:
-            raise Refused(f"{own.label_party!r} takes our embedding to be {widths[own.me]} wide")
+            raise Refused(f"{own.label_party!r} expects our embedding to have width {widths[own.me]}")
         if isinstance(own.recipe.aggregation, SecureSum) and set(widths.values()) != {width}:
             raise Refused(f"{own.label_party!r} tells of other widths than ours, and a sum has one")
         return widths
@@ -144,17 +144,17 @@ class FeatureRole(PartyRole):
         told: dict[str, Any] = {topic: welcome[topic] for topic in ("begin", "noted") if topic in welcome}
         believed = read_training_news(told, from_label_party=True)
         if "begin" in told and "begin" not in believed:
-            raise Refused(f"{label!r} begins with widths that cannot be")
+            raise Refused(f"{label!r} starts with invalid widths")
         self._link.news |= believed
 
     def _require_same_process(self, theirs: TrainingHello) -> None:
         known = self._session.peers[theirs.party]
         if theirs.incarnation < known.incarnation:
-            raise Unreached(f"an old process of {theirs.party!r} answers, which a later one has replaced")
+            raise Unreached(f"an old process of {theirs.party!r} answers, but a newer one has replaced it")
         if theirs.incarnation == known.incarnation and theirs.instance != known.instance:
             raise Refused(
-                f"{theirs.party!r} was started from an older copy of its folder; bring the newest one back, or begin "
-                "a new run at every party in new folders"
+                f"{theirs.party!r} was started from an outdated copy of its folder; restore the newest one, or "
+                "start a new run at every party in new folders"
             )
 
     def report_no_answer(self, why: str) -> None:

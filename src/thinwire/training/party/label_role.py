@@ -124,7 +124,7 @@ class LabelRole:
         if self._session.private.abort_reason is not None:
             self._told.add(peer)
             reason = self._session.private.abort_reason
-            raise RunAborted(f"the run was aborted by {reason!r}; begin a new one in another --out folder")
+            raise RunAborted(f"the run was aborted by {reason!r}; start a new one in a new --out folder")
         check_training_hello(self._session.describe_self(), theirs)
         self._handshake_bytes += len(json.dumps(hello))
         link = self._session.links[peer]
@@ -146,9 +146,9 @@ class LabelRole:
         had = self._session.links[peer].describe_state()["received"]
         if self._session.is_charged and logged < had:
             raise Refused(
-                f"{peer!r} was started from an older copy of its folder: {had} of its messages have come here, it "
-                f"knows of {logged}, and charges are missing from its privacy ledger. Bring the newest copy back, or "
-                "begin a new run at every party in new folders"
+                f"{peer!r} was started from an outdated copy of its folder: {had} of its messages have come here, "
+                f"it knows of {logged}, and charges are missing from its privacy ledger. Restore the newest copy, "
+                "or start a new run at every party in new folders"
             )
 
     def welcome(self, peer: PartyName) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class LabelRole:
         if rpc.name == "Probe":
             return answer_probe(request, caller, ProbeHello.read(self._session.describe_self().model_dump()), time())
         if rpc.name == "Score":
-            raise NotYet("this is a training; scores come from `thinwire serve`")
+            raise NotYet("this party is training; `thinwire serve` answers with scores")
         require_this_run(request, self._session.run)
         if rpc.name == "Abort":
             self._told = {name for name, link in self._session.links.items() if link.is_connected}
@@ -175,7 +175,9 @@ class LabelRole:
 
     def _logs(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self._own.network.share_log:
-            raise Refused(f"{self._own.me!r} does not share its log; it may, with share_log = true in its [network]")
+            raise Refused(
+                f"{self._own.me!r} does not share its log; it can allow this with share_log = true in its [network]"
+            )
         lines, following = self._session.events.read_shared(parse_count(request, "since"))
         return {"party": self._own.me, "lines": lines, "next": following}
 
@@ -294,7 +296,10 @@ class LabelRole:
         """By party, and by column of its own: those of the others are theirs to know."""
         party, recipe = self._party, self._own.recipe
         columns = measure_columns(party, self._ablation, recipe, self._own.settings.device)
-        summed = "Under secure sum only the sum of the others' embeddings is seen: they are measured together."
+        summed = (
+            "Under a secure sum only the sum of the other parties' embeddings is visible, so they are "
+            "measured together."
+        )
         notes = [summed if isinstance(recipe.aggregation, SecureSum) else "", describe_unmeasured([party])]
         found = self._ablation.measure({party.name: columns}, " ".join(filter(None, notes)))
         return found.model_copy(update={"gains": rank_gains([party])})

@@ -86,7 +86,7 @@ class LifeCycle:
             raise BadInput(str(error)) from error  # nothing was started
         except _INCURABLE as error:
             # What went wrong with one's own rows, and where, is no matter of the others.
-            why = str(error) if isinstance(error, _TOLD) else f"{type(error).__name__}; its own log says more"
+            why = str(error) if isinstance(error, _TOLD) else f"{type(error).__name__}; see its own log"
             session.tell_all({"stopped": f"{session.own.me!r} stopped: {why}"})
             if self.begun and isinstance(error, BadInput):
                 raise FailedInRun(str(error)) from error
@@ -106,10 +106,10 @@ class LifeCycle:
             self._session.require_alive()
             left = seconds - (monotonic() - began)
             if left <= 0:
-                raise PartyMissing(missing, "the run has not begun", seconds)
+                raise PartyMissing(missing, "the run has not started", seconds)
             if monotonic() - reported >= 10:
                 reported = monotonic()
-                self._session.events("waiting", missing, what="it is not here", left_seconds=left)
+                self._session.events("waiting", missing, what="it is not connected", left_seconds=left)
             sleep(0.02)
 
     def linger(self) -> None:

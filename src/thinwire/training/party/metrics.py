@@ -81,7 +81,7 @@ class MetricsServer:
         try:
             self._server, _ = start_http_server(address[1], address[0], registry)
         except OSError as error:
-            raise BadInput(f"--metrics: cannot listen at {address[0]}:{address[1]}: {error.strerror}") from None
+            raise BadInput(f"--metrics: cannot listen on {address[0]}:{address[1]}: {error.strerror}") from None
         self._server.set_app(_for_own_host(make_wsgi_app(registry), address[0]))
         self.port = self._server.server_port
         self._server.service_actions = Connections(self.port).trim  # type: ignore[method-assign]  # now and then

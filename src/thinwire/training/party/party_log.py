@@ -31,7 +31,7 @@ class PartyLog:
     def __init__(self, folder: Path) -> None:
         path = folder / layout.LOG
         if not path.is_file():
-            raise BadInput(f"{path} is not there: the party has not begun here; or give its folder by --out")
+            raise BadInput(f"{path} is not there: the party has not started here; or give its folder with --out")
         self._follower = LineFollower(path)  # `thinwire clean` writes another file
 
     def lines(self) -> Iterator[Line]:
@@ -61,7 +61,7 @@ class SharedLog:
     def __init__(self, own: PartyView, party: str) -> None:
         if party != own.label_party:
             known = (*own.feature_parties, own.label_party)
-            why = "it only calls others, and nobody can call it" if party in known else "it is no party of this job"
+            why = "it only makes calls and does not accept any" if party in known else "it is not a party of this job"
             raise BadInput(f"--party {party}: {why}; only {own.label_party!r}, the label party, can be asked")
         self._own = own
         self._since = 0

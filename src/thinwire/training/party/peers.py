@@ -55,8 +55,9 @@ class PeerProcesses:
         known = self._known[about.party]
         if about.nonce is None and has_spoken:
             raise Refused(
-                f"{about.party!r} starts from nothing, but has taken part in this run before: its folder is lost, or "
-                "another --out was given. Bring the folder back, or begin a new run at every party in new folders"
+                f"{about.party!r} starts from nothing, but has taken part in this run before: its folder is lost, "
+                "or a different --out was given. Restore the folder, or start a new run at every party in new "
+                "folders"
             )
         if about.incarnation < known.incarnation:
             raise Refused(
@@ -67,13 +68,13 @@ class PeerProcesses:
         if about.incarnation > known.incarnation + _MOST_STARTS:
             raise Refused(
                 f"{about.party!r} says that it is start {about.incarnation}, and was at start {known.incarnation} "
-                "before; so many cannot lie between: bring back its private.json from a copy, or begin a new run"
+                "before; the gap is too large: restore its private.json from a backup, or start a new run"
             )
         other = known.instance not in ("", about.instance)
         twice = other and about.incarnation == known.incarnation and has_spoken
         if twice or (other and link.is_connected and about.nonce is None):
             raise Refused(
-                f"another process takes part as {about.party!r} already; stop it first, or go on in its folder"
+                f"another process already takes part as {about.party!r}; stop it first, or resume in its folder"
             )
         if known.width not in (0, about.width):
             raise Refused(f"{about.party!r} now has embeddings of width {about.width}, it began with {known.width}")

@@ -79,7 +79,7 @@ class PartySession:
         self.private = PrivateState.open(folder, self.directory.files)
         if self.private.abort_reason is not None:
             raise BadInput(
-                f"the run in {folder} was aborted by {self.private.abort_reason!r}; begin another in a new --out"
+                f"the run in {folder} was aborted by {self.private.abort_reason!r}; start another one in a new --out"
             )
         self.events = EventLog(folder / layout.LOG, own.me, say, BUDGETS[Role.FEATURE_PARTY].log_lines)
         self.incarnation = self.private.begin_incarnation()
@@ -154,7 +154,7 @@ class PartySession:
     def abort(self, by: str) -> None:
         """Ends this process, and the run for good."""
         self.note_abort(by)
-        self._fail(Aborted(f"the run was aborted by {by!r}; begin another in a new --out folder"))
+        self._fail(Aborted(f"the run was aborted by {by!r}; start another one in a new --out folder"))
 
     def note_abort(self, by: str) -> None:
         """The folder remembers."""
@@ -179,7 +179,7 @@ class PartySession:
     def require_ours(self) -> None:
         """Raises where another process has taken over the folder."""
         if not self._lock.still_mine():
-            raise Replaced(f"another process has taken over {self.own.me!r} in {self.folder}; this one ends")
+            raise Replaced(f"another process has taken over {self.own.me!r} in {self.folder}; this one exits")
         if self.stopping.is_asked and not self.events.count("stopping"):
             self.events("stopping")
 
@@ -197,7 +197,7 @@ class PartySession:
         link = self.links[peer]
         what = f"{kind.name} of round {round}, for {waited:.0f} s"
         if not link.is_connected:
-            what += f", gone for {link.away_seconds():.0f} s"
+            what += f", disconnected for {link.away_seconds():.0f} s"
         self.events("waiting", peer, what=what, left_seconds=left)
 
     def _await_room(self, failed: WriteFailed) -> None:
@@ -293,4 +293,4 @@ class StopRequest:
     def require_patience(self) -> None:
         """For whoever waits: raises once the round has had its time to end."""
         if self._since is not None and monotonic() - self._since > _PATIENCE_TO_STOP:
-            raise Interrupted("stopped; nothing is lost: start the same command again")
+            raise Interrupted("stopped; nothing is lost: run the same command again to resume")

@@ -67,8 +67,8 @@ def _keep(own: PartyView, folder: Path, digests: dict[str, str], kept: dict[str,
         began = tomllib.loads((folder / layout.JOB).read_text())["job"]["epochs"]
         if began != own.settings.epochs:
             raise BadInput(
-                f"job.epochs is {own.settings.epochs:g}, but the run in {folder} began with {began:g}; between "
-                "organisations a run keeps its length: give the same, or another --out"
+                f"job.epochs is {own.settings.epochs:g}, but the run in {folder} began with {began:g}; across "
+                "organisations the length of a run is fixed: use the same value, or a different --out"
             )
     else:
         save_text(folder, text, digests)

@@ -102,8 +102,8 @@ class RankGroup:
             self.ranks.receive(told, rank)
             if not torch.equal(told, self._digest(features, held_out, rank)):
                 raise BadInput(
-                    f"rank {rank} has read other rows than rank 0: its copy of the party's files differs; copy them "
-                    "again"
+                    f"rank {rank} has read other rows than rank 0: its copy of the party's files differs; copy the "
+                    "files again"
                 )
 
     def send_digest(self, features: RowTable, held_out: Mapping[HeldOut, RowTable]) -> None:

@@ -79,7 +79,7 @@ def test_a_plan_with_its_verdict() -> None:
         "fewest bits",
         "Useless",
         "narrower embedding",
-        "infinite without --frozen",
+        "without --frozen or --noise-multiplier",
         "Labels",
     ):
         assert words in table
@@ -93,7 +93,7 @@ def test_a_plan_with_its_verdict() -> None:
         ("--width 16 --parties 4 --epochs 10", "give --trials and --beta"),
         (f"{COSTS} --epsilon 8", "give --trials and --beta"),
         ("--trials 4 --width 16 --parties 4 --epochs 10", "give --trials and --beta"),
-        (f"{COSTS} --frozen --noise-multiplier 2", "give one of them"),
+        (f"{COSTS} --frozen --noise-multiplier 2", "use only one of them"),
         (COSTS.replace(".05", ".5"), "beta must be above 0 and at most 0.25"),
         (COSTS.replace("--epochs 10", "--epochs -1"), "epochs must be from 0"),
         (COSTS.replace("--parties 4", "--parties 0"), "parties must be from 1"),

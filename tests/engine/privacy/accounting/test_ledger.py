@@ -214,7 +214,7 @@ def test_other_rows_do_not_help_once_one_is_over() -> None:
 
 @pytest.mark.parametrize(("mechanism", "bottom"), [(PBM, TrainedOnRawRows()), (Exact(), Frozen()), (Exact(), None)])
 def test_a_budget_that_nothing_keeps_is_refused_at_once(mechanism: Mechanism, bottom: BottomModel | None) -> None:
-    with pytest.raises(IncompatibleRecipe, match=r"'bank': .* cannot be kept.* frozen or privately trained"):
+    with pytest.raises(IncompatibleRecipe, match=r"'bank': .* cannot be met.* frozen or privately trained"):
         ledger(bottom or PrivatelyTrained(1.0), Budget(1e6), mechanism)
 
 
@@ -305,8 +305,8 @@ def test_only_a_privately_trained_bottom_model_makes_noisy_steps(bottom: BottomM
     [
         (rows(-1), "from 0 to 9, got -1 to -1"),
         (rows(0, 10), "from 0 to 9, got 0 to 10"),
-        (np.array([0.5]), "whole numbers in a line, got float64"),
-        (np.array([True]), "whole numbers in a line, got bool"),
+        (np.array([0.5]), "integers in a line, got float64"),
+        (np.array([True]), "integers in a line, got bool"),
         (np.zeros((2, 2), np.int64), "in a line"),
     ],
 )

@@ -121,13 +121,15 @@ def test_it_says_useless_where_it_is() -> None:
     judged = assess_usefulness(wanted, plan_noise(wanted).least_noise)
     assert judged.verdict == "useless"
     assert judged.noise_over_signal > 80
-    assert judged.says.startswith("Useless: noise of standard deviation 102 on a sum that itself varies by 1.15")
+    assert judged.says.startswith(
+        "Useless: noise with standard deviation 102 on a sum whose own standard deviation is at most 1.15"
+    )
     said = " ".join(judged.helps)
     for words in (
-        "narrower embedding: width 4 for 2 times",
-        "Fewer epochs",
+        "narrower embedding: width 4 gives 2 times",
+        "fewer epochs",
         "3.2 times",
-        "More parties",
+        "Add parties",
         "raise epsilon",
     ):
         assert words in said

@@ -39,7 +39,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True, slots=True)
 class PrivacyTarget:
-    """What is wanted: this budget, for so many values a row and so many passes over the rows."""
+    """What is wanted: this budget, for so many values per row and so many passes over the rows."""
 
     budget: Budget
     width: int
@@ -161,14 +161,17 @@ def assess_usefulness(aim: PrivacyTarget, plan: NoisePlan) -> Usefulness:
     """Judges one plan. The signal: values of all parties spread evenly over [-1, 1], which is a good case."""
     signal = sqrt(aim.parties.noisy / 3)
     ratio = plan.noise_std / signal
-    measured = f"noise of standard deviation {plan.noise_std:.3g} on a sum that itself varies by {signal:.3g} at best"
+    measured = (
+        f"noise with standard deviation {plan.noise_std:.3g} on a sum whose own standard deviation is at most "
+        f"{signal:.3g}"
+    )
     if ratio <= _USEFUL:
         says = f"Useful: {measured}."
         return Usefulness(ratio, "useful", says, ())
     if ratio <= _DOUBTFUL:
-        says = f"Doubtful: {measured}, {ratio:.1f} times the signal. Expect to lose a good part of the accuracy."
+        says = f"Doubtful: {measured}, {ratio:.1f} times the signal. Expect a substantial loss of accuracy."
         return Usefulness(ratio, "doubtful", says, _helps(aim, ratio))
-    says = f"Useless: {measured}, {ratio:.3g} times the signal. Expect to lose most of what there is to learn."
+    says = f"Useless: {measured}, {ratio:.3g} times the signal. Expect to lose most of the accuracy."
     return Usefulness(ratio, "useless", says, _helps(aim, ratio))
 
 
@@ -177,16 +180,18 @@ def _helps(aim: PrivacyTarget, ratio: float) -> tuple[str, ...]:
     helps = []
     if aim.width > 1:
         narrow = max(1, aim.width // 4)
-        helps.append(f"A narrower embedding: width {narrow} for {sqrt(aim.width / narrow):.2g} times less noise.")
+        helps.append(
+            f"Use a narrower embedding: width {narrow} gives {sqrt(aim.width / narrow):.2g} times less noise."
+        )
     if aim.epochs > 1:
         helps.append(
-            f"Fewer epochs, or one whose sums are kept and learnt from again, which is free: up to "
+            "Train for fewer epochs, or for one whose cached sums are reused, which is free: up to "
             f"{sqrt(aim.epochs):.2g} times less noise."
         )
-    helps.append("More parties: the same noise, and a signal that grows with their square root.")
+    helps.append("Add parties: the noise stays the same, and the signal grows with their square root.")
     enough = aim.width * aim.epochs / ratio**2
     if enough >= 1:
-        helps.append(f"Noise and signal are even at width times epochs of about {enough:.2g}.")
+        helps.append(f"Noise and signal are equal when width times epochs is about {enough:.2g}.")
     else:
         helps.append("Even one value a row in one epoch is more noise than signal: raise epsilon, or add parties.")
     return tuple(helps)

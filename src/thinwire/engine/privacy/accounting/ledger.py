@@ -113,16 +113,17 @@ class BudgetExceeded(ThinwireError):
         self.next_epsilon = next_epsilon
         self.budget = budget
         super().__init__(
-            f"{party!r}: the privacy budget ends here. The worst-off row has spent epsilon {spent:.4g}, this use "
-            f"would make it {next_epsilon:.4g}, the budget is {budget.epsilon:g} (delta {budget.delta:g}, against "
-            f"{budget.observer.display_name}). It was not made. Keep the model as it is; or start anew with fewer "
-            "epochs, a narrower embedding, cached sums or more noise, which `thinwire privacy --epsilon` plans"
+            f"{party!r}: the privacy budget is exhausted. The most exposed row has spent epsilon {spent:.4g}, this "
+            f"use would raise it to {next_epsilon:.4g}, and the budget is {budget.epsilon:g} (delta "
+            f"{budget.delta:g}, against {budget.observer.display_name}), so the use was not made. Keep the model as "
+            "it is, or start over with fewer epochs, a narrower embedding, cached sums or more noise, which "
+            "`thinwire privacy --epsilon` plans"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class PoissonBinomialRelease:
-    """A noisy sum of `width` values a row, seen only as a secure sum."""
+    """A noisy sum of `width` values per row, seen only as a secure sum."""
 
     trials: int
     beta: float
@@ -341,8 +342,8 @@ class PrivacyLedger:
         self._worst = _NOTHING
         if budget is not None and isinf(self._epsilon({exposure.epochs(1)}, budget)):
             raise IncompatibleRecipe(
-                f"{party!r}: a privacy budget of epsilon {budget.epsilon:g} cannot be kept, nothing bounds what "
-                "leaves this party. Use pbm, with a bottom model that is frozen or privately trained; or no budget"
+                f"{party!r}: a privacy budget of epsilon {budget.epsilon:g} cannot be met, because nothing bounds "
+                "what this party sends. Use pbm with a frozen or privately trained bottom model, or set no budget"
             )
 
     def charge_release(self, rows: npt.NDArray[Any]) -> None:
@@ -439,9 +440,7 @@ class PrivacyLedger:
     def _counted(self, rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Counts | np.int32]:
         """Each row once, and how often it stands there."""
         if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
-            raise BadParameter(
-                f"{self._party!r}: rows must be whole numbers in a line, got {rows.dtype} {rows.shape}"
-            )
+            raise BadParameter(f"{self._party!r}: rows must be integers in a line, got {rows.dtype} {rows.shape}")
         if rows.min() < 0 or rows.max() >= self._releases.size:
             raise BadParameter(
                 f"{self._party!r}: rows must be from 0 to {self._releases.size - 1}, got {rows.min()} to {rows.max()}"

@@ -37,7 +37,7 @@ LARGEST_BETA = 0.25
 def require_whole(name: str, value: object, low: int, high: int = LARGEST) -> int:
     """The value as an int from low to high."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise BadParameter(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+        raise BadParameter(f"{name} must be an integer from {low} to {high}, got {value!r}")
     if not low <= int(value) <= high:
         raise BadParameter(f"{name} must be from {low} to {high}, got {value}")
     return int(value)

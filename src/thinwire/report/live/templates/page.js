@@ -50,7 +50,7 @@
 
   const source = new EventSource("/events" + location.search);
   const say = (text) => { if (live.textContent !== text) live.textContent = text; };
-  source.onerror = () => say("The connection is gone; trying again.");
+  source.onerror = () => say("Connection lost; reconnecting.");
   source.addEventListener("sections", (event) => {
     for (const [id, html] of Object.entries(JSON.parse(event.data))) update(id, html);
   });
