@@ -151,14 +151,14 @@ def test_all_buckets_travel_with_one_size(tmp_path: Path) -> None:
     plan = BucketPlan(4, bytes(32))
     for sender, receiver in (("bank", LABEL), (LABEL, "bank")):
         sizes = [len(body) // 32 for body in wire.bodies(Kind.BLINDED_IDS, sender, receiver)]
-        assert sizes == [plan.padded_size(len(IDS[sender]))] * 4
+        assert sizes == [plan.bucket_size(len(IDS[sender]))] * 4
     assert len(set(wire.points())) == len(wire.points())  # no two buckets, no padding is alike
 
 
 def test_a_bucket_has_more_ids_than_room_only_by_a_chance_of_one_in_two_to_the_40() -> None:
     """Against the binomial distribution itself: its tail is below its first term over 1 minus the ratio of two."""
     for ids, count in ((10**5, 2), (10**7, 32), (10**9, 2048)):
-        room = BucketPlan(count, bytes(32)).padded_size(ids)
+        room = BucketPlan(count, bytes(32)).bucket_size(ids)
         first, share = room + 1, 1 / count
         ways = lgamma(ids + 1) - lgamma(first + 1) - lgamma(ids - first + 1)
         term = exp(ways + first * log(share) + (ids - first) * log1p(-share))

@@ -79,7 +79,7 @@ class BucketPlan:
         hashes = (blake2b(text, digest_size=8, key=self.salt, person=b"tw align bucket").digest() for text in texts)
         return np.frombuffer(b"".join(hashes), "<u8").astype(np.uint64).view(np.int64) & (self.count - 1)
 
-    def padded_size(self, ids: int) -> int:
+    def bucket_size(self, ids: int) -> int:
         """So many ids every bucket of a set of this size is filled up to: its size then says nothing of the ids.
 
         By Bernstein's inequality the chance that a bucket has more is below 2^-40, all buckets together.
@@ -235,7 +235,7 @@ class BucketFolder:
                 self._append(f"{bucket:05}.ids", block)
                 digests[bucket].update(block)
                 counts[bucket] += size
-        if int(counts.max()) > plan.padded_size(len(ids)):
+        if int(counts.max()) > plan.bucket_size(len(ids)):
             raise ThinwireError(f"a bucket has {counts.max()} ids by chance; {self._describe_fresh_start()}")
         self._table = _BucketTable(counts=counts.tolist(), digests=[one.hexdigest() for one in digests])
         self._require_different(plan)

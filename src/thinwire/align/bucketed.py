@@ -116,8 +116,8 @@ class BucketedMatch:
     ) -> None:
         self.talk, self.sizes = talk, sizes
         self._backend, self._plan, self._workspace = self._choose_backend(plan, backend, workspace), plan, workspace
-        self._size = plan.padded_size(len(ids))
-        self._peers = {peer: plan.padded_size(size) for peer, size in sizes.items() if peer != talk.me}
+        self._size = plan.bucket_size(len(ids))
+        self._peers = {peer: plan.bucket_size(size) for peer, size in sizes.items() if peer != talk.me}
         self._folder = BucketFolder(workspace)
         self._ids = ids
         self._session = BucketSession(

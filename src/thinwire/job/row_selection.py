@@ -211,7 +211,7 @@ class RowSource:
     @property
     def workspace(self) -> Workspace:
         """Where `thinwire align` keeps the buckets of large sets until it is done."""
-        file = "" if self.ids_source is None else str(self.folder / self.ids_source.file)
+        file = "" if self.ids_source is None else str(self.ids_source.find_origin(self.folder))
         return Workspace(self.file.with_name(f"{self.file.name}.buckets"), where=file)
 
     def store_ids(self) -> Ids:
