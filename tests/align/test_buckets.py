@@ -260,7 +260,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path: Path, monkeypatch: p
 
     with monkeypatch.context() as patched:
         patched.setattr(bucket_files, function, fail)
-        says = rf"bank/{name}: \d+ bytes could not be written: No space left.*make room.*are kept"
+        says = rf"bank/{name}: could not write \d+ bytes: No space left.*make room.*are kept"
         with pytest.raises(ThinwireError, match=says):
             in_buckets(tmp_path)
     kept = match_files(tmp_path, "bank")
@@ -385,7 +385,7 @@ def test_messages_that_cannot_be_are_refused(
 
 
 def test_terms_hold_for_buckets_too(tmp_path: Path) -> None:
-    with pytest.raises(TooLittleOverlap, match="40 ids are in common, too few for 'mill'"):
+    with pytest.raises(TooLittleOverlap, match="the parties share 40 ids, too few for 'mill'"):
         in_buckets(tmp_path, terms={"mill": Terms(41)})
     with pytest.raises(NoOverlap, match=r"no id is held by all parties \(0 with 'bank'\)"):
         intersect({LABEL: range(20), "bank": range(20, 40)}, LABEL, backend=PLAIN, workspaces=rooms(tmp_path / "two"))

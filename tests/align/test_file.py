@@ -143,7 +143,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     for call in ("fsync", "replace"):
         with monkeypatch.context() as patched:
             patched.setattr(f"thinwire.net.links.outgoing_log.os.{call}", full)
-            with pytest.raises(WriteFailed, match=r"could not write alignment\.safetensors: .* bytes: No space left"):
+            with pytest.raises(WriteFailed, match=r"alignment\.safetensors: could not write .* bytes: No space left"):
                 write_alignment(path, replace(found["bank"], digest="0" * 64))
         assert os.listdir(tmp_path) == [path.name]
         assert path.read_bytes() == before

@@ -110,7 +110,7 @@ class NAType:  # as pandas names its own
         ([COMPOSED, APART], "1 id is repeated: row 2 repeats the id of row 1"),
         (["a", "a "], "1 id is repeated"),
         (["a"] * 9, r"8 ids are repeated: .*row 6 repeats the id of row 1 and 3 more"),
-        (["a", "\ud800"], "row 2 has an id that ist valid Unicode"),
+        (["a", "\ud800"], "row 2 has an id that is not valid Unicode"),
         (["a", b"\xff"], "row 2 has bytes that are not valid UTF-8"),
         (["a", "x" * 10_000_000], "the id of row 2 has 10000000 bytes; at most 1048576 are allowed"),
         ("abc", "one text is not a list of ids"),

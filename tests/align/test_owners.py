@@ -120,8 +120,8 @@ TAMPERED: dict[str, tuple[Kind, int, Callable[[bytes], bytes], type[ThinwireErro
     "short": (Kind.COMMON_ROWS, 0, lambda body: body[:-1], Malformed, "of 125 bytes, expected 126"),
     "a place that is not there": (Kind.COMMON_ROWS, 0, another(HEAD, 10), Malformed, "up to number 10 of 10"),
     "fewer owners": (Kind.COMMON_ROWS, 0, lambda body: body[:HEAD] + bytes(30), Malformed, "rows of 1 owners"),
-    "other owners": (Kind.COMMON_ROWS, 0, swapped, AlignmentsDiffer, "the rows of 'people' are not"),
-    "another nonce": (Kind.COMMON_ROWS, 0, another(0, 0), AlignmentsDiffer, "the rows of 'people' are not"),
+    "other owners": (Kind.COMMON_ROWS, 0, swapped, AlignmentsDiffer, "the rows of 'people' do not match"),
+    "another nonce": (Kind.COMMON_ROWS, 0, another(0, 0), AlignmentsDiffer, "the rows of 'people' do not match"),
 }
 
 

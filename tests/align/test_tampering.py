@@ -51,7 +51,7 @@ def padding_bit(body: bytes) -> bytes:
 
 
 CASES: list[tuple[str, Kind, int, Callable[[bytes], bytes], type[ThinwireError], str]] = [
-    ("bank", HELLO, 0, cut(30), Malformed, "'bank' sent a greeting of"),
+    ("bank", HELLO, 0, cut(32), Malformed, "'bank' sent a greeting of"),
     ("bank", HELLO, 0, at(0, b"\x01"), UnknownTag, "'bank' speaks version 1, this party 2"),
     ("bank", HELLO, 0, lambda body: body + b"!", UnknownTag, "'bank' matches by 'ristretto255, 8 ids per message!'"),
     ("bank", HELLO, 0, cut(1), UnknownTag, "'bank' matches by"),
@@ -136,11 +136,11 @@ CASES: list[tuple[str, Kind, int, Callable[[bytes], bytes], type[ThinwireError],
         0,
         swapped_bits,
         AlignmentsDiffer,
-        "the rows of 'bank' are not those of the label party; align again",
+        "the rows of 'bank' do not match those of the label party; align again",
     ),
-    (LABEL, ROWS, 0, at(0, bytes(32)), AlignmentsDiffer, "the rows of 'bank' are not"),
-    (LABEL, ROWS, 0, at(32, bytes(32)), AlignmentsDiffer, "the rows of 'bank' are not"),
-    ("bank", HELLO, 4, at(0, b"\0"), AlignmentsDiffer, "the rows of 'bank' are not"),
+    (LABEL, ROWS, 0, at(0, bytes(32)), AlignmentsDiffer, "the rows of 'bank' do not match"),
+    (LABEL, ROWS, 0, at(32, bytes(32)), AlignmentsDiffer, "the rows of 'bank' do not match"),
+    ("bank", HELLO, 4, at(0, b"\0"), AlignmentsDiffer, "the rows of 'bank' do not match"),
 ]
 
 

@@ -57,7 +57,7 @@ def test_sets_too_small_for_someone_are_refused_before_any_point(party: str) -> 
     for outcome in outcomes(IDS, terms={party: Terms(least + 1)}, wire=wire).values():
         assert isinstance(outcome, TooLittleOverlap)
         assert outcome.refusing == (party,)
-        assert str(outcome).startswith("at most ")
+        assert str(outcome).startswith("the parties share at most ")
     assert {message.kind for message in wire.messages} == {Kind.ALIGNMENT}
 
 

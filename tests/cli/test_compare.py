@@ -130,7 +130,7 @@ def test_the_table(job: Path) -> None:
     [
         (["--methods", "svfl,foo"], "'foo' is not one of"),
         (["--methods", ","], "name at least one method"),
-        (["--seeds", "0,x"], "--seeds: integers"),
+        (["--seeds", "0,x"], "--seeds must be integers"),
         (["--target", "accuracy"], "--target: write METRIC=VALUE"),
         (["--target", "auc=0.9"], "job.target 'auc' is not among the metrics accuracy, loss"),
         (["--methods", "pbm"], "pbm: "),

@@ -80,8 +80,8 @@ def test_labels_that_are_not_whole_numbers_stay_floats(tmp_path: Path) -> None:
         (b"a,a\n1,2\n", "the column name 'a' appears twice"),
         (b"a,b\n1,2\n3,four\n5,6\n", "line 3, column 'b' holds 'four', not a number"),
         (b"a,b\n1,2\n\n3,1_000\n", "line 4, column 'b' holds '1_000', not a number"),
-        (b"a,b\n1,2\n3,\n", "line 3, column 'b' is empty or not a number"),
-        (b"a,b\n1,2\n3,NaN\n", "line 3, column 'b' is empty or not a number"),
+        (b"a,b\n1,2\n3,\n", "line 3, column 'b' is missing or not a number"),
+        (b"a,b\n1,2\n3,NaN\n", "line 3, column 'b' is missing or not a number"),
         (b"a,b\n1,2\n3,inf\n", "column 'b', row 2 holds infinity"),
         (b"a,b\n1,2\n3,1e39\n", "column 'b', row 2 holds infinity, or a number too large for float32"),
     ],
@@ -134,7 +134,7 @@ def test_numbers_as_other_countries_write_them(tmp_path: Path, content: str, for
         ("a;b\n1,5;2\n\n3;4.5\n", TextFormat(";", decimal=","), "line 4, column 'b' holds '4.5', not a number"),
         ("a\n1.234\n1.5\n", TextFormat(decimal=",", thousands="."), "line 3, column 'a' holds '1.5', not a number"),
         ("a\n1\nold\n", TextFormat(thousands=","), "line 3, column 'a' holds 'old', not a number"),
-        ("a,b\n1,\n", TextFormat(thousands="'"), "line 2, column 'b' is empty or not a number"),
+        ("a,b\n1,\n", TextFormat(thousands="'"), "line 2, column 'b' is missing or not a number"),
     ],
 )
 def test_cells_that_are_no_numbers_in_the_files_own_format(
@@ -167,7 +167,9 @@ def test_wrong_columns_and_suffixes(tmp_path: Path) -> None:
         read_labels(file)
     with pytest.raises(BadInput, match=r"'key' does not fit \.csv: keys are for NPZ files"):
         read_features(file, key="x")
-    with pytest.raises(BadInput, match=r"cannot read '\.xls'; we read \.npz, \.csv, \.parquet and \.arrow"):
+    with pytest.raises(
+        BadInput, match=r"cannot read '\.xls'; supported formats: \.npz, \.csv, \.parquet and \.arrow"
+    ):
         read_features(written(tmp_path, "t.xls", b"1"))
 
 
@@ -191,8 +193,8 @@ def test_npz_arrays_of_any_number_type(tmp_path: Path) -> None:
         (np.array([1, "a"], dtype=object), "'x' is an array of Python objects, which thinwire never loads"),
         (np.array(["a", "b"]), "'x' holds <U1, not numbers"),
         (np.array([1j]), "'x' holds complex128, not numbers"),
-        (np.zeros((0, 3)), "'x' has shape (0, 3): no rows"),
-        (np.array(3.0), "'x' has shape (): no rows"),
+        (np.zeros((0, 3)), "'x' has shape (0, 3), which has no rows"),
+        (np.array(3.0), "'x' has shape (), which has no rows"),
         (np.array([[1.0, 2], [3, np.nan]]), "'x', row 2, place 2 holds NaN"),
         (np.array([[1.0], [1e300]]), "'x', row 2, place 1 holds infinity"),
     ],
@@ -248,7 +250,7 @@ def test_parquet(tmp_path: Path) -> None:
     assert read_features(file, columns=["a", "d"]).array.tolist() == [[1, 1], [2, 0]]
     assert read_labels(file, column="d").tolist() == [1, 0]
     for columns, message in (
-        (["b"], "row 2, column 'b' is empty"),
+        (["b"], "row 2, column 'b' is missing"),
         (["c"], "column 'c' holds string, not numbers"),
         (["e"], "there is no column 'e'"),
     ):

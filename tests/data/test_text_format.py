@@ -145,7 +145,7 @@ def test_a_column_that_contradicts_the_files_format_is_refused(tmp_path: Path) -
         BadColumn, match=r'column \'b\' holds numbers with a point, such as .*(write|set) decimal = "\."'
     ):
         Preparation.fit(read_cells(tmp_path / "t.csv", form=TextFormat(";", decimal=",")))
-    with pytest.raises(BadColumn, match=r'column \'a\' holds numbers with a comma, .*write decimal = ","'):
+    with pytest.raises(BadColumn, match=r'column \'a\' holds numbers with a comma, .*set decimal = ","'):
         Preparation.fit(read_cells(tmp_path / "t.csv", form=TextFormat(";")))
 
 

@@ -201,7 +201,7 @@ def test_parties_come_and_go_under_a_sum(job: Path) -> None:
     job.write_text(JOB.replace(SHOP, f"{THIRD.replace('width = 3', 'width = 4')}\n"))
     taken = load_job(job).start_from(run)
     assert (taken.taken, taken.fresh, taken.retired) == (("bank", "top"), ("gym",), ("shop",))
-    assert any("gym join the sum from fresh weights" in note for note in taken.notes)
+    assert any("gym join the sum with fresh weights" in note for note in taken.notes)
     assert any("surrogates and worksets start empty" in line for line in taken.describe())
 
 

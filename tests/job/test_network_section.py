@@ -65,7 +65,7 @@ WRONG = [
     ),
     ("party.bank.certifcate='x'", "party.bank.certifcate: unknown key; did you mean 'certificate'?"),
     ("label_party.ids.colum='x'", "label_party.ids.colum: unknown key; did you mean 'column'?"),
-    ("party.bank.ids={}", "party.bank.ids.file is missing"),
+    ("party.bank.ids={}", "party.bank.ids takes either file"),
 ]
 
 

@@ -217,7 +217,7 @@ def test_the_own_section_is_whole_the_others_need_only_names(path: Path) -> None
 READ = [
     ("party.shop.name='../x'", "party '../x': a name has at most 64 letters"),
     ("party.shop.name='clinic'", "every party needs a unique name"),
-    ("recipe.local_steps=3", "recipe: with private labels a feature party cannot compute its own derivative"),
+    ("recipe.local_steps=3", "recipe: with private labels a feature party cannot compute its own gradient"),
     ("recipe={method='pbm',trials=16,beta=0.2}", "recipe: secure sum needs 3 feature parties, there are 2"),
     ("recipe.on_outage='continue'", "recipe: on_outage='continue' trains on cached exchanges"),
     ("job.device='toaster'", "job.device 'toaster' is not available"),

@@ -362,7 +362,7 @@ def test_on_full_may_give_up_and_nothing_is_left_behind(tmp_path: Path, monkeypa
 def test_other_errors_name_path_bytes_and_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = filled(tmp_path, 2)
     monkeypatch.setattr(os, "writev", Disk(1, errno.EIO).writev)
-    with pytest.raises(LogFailed, match=r"could not write 000001-0000000000\.log: 124 bytes: Input/output error"):
+    with pytest.raises(LogFailed, match=r"000001-0000000000\.log: could not write 124 bytes: Input/output error"):
         log.append(2, (b"x" * 100,))
     log.append(2, (b"goes on",))
     assert opened(tmp_path, 2).read(2) == b"goes on"
@@ -409,7 +409,7 @@ def test_a_failed_sync_is_told_and_tried_again(tmp_path: Path, monkeypatch: pyte
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(LogFailed, match="could not write file/log: 0 bytes: Not a directory"):
+    with pytest.raises(LogFailed, match="file/log: could not write 0 bytes: Not a directory"):
         opened(tmp_path / "file" / "log")
 
 

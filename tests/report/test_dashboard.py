@@ -415,7 +415,7 @@ def test_health_is_each_peers_last_word(tmp_path: Path) -> None:
     )
     assert (found["shop"].state, found["shop"].good, found["shop"].more) == ("connected", False, "waiting")
     assert found["clinic"].state == "waiting"
-    assert ("00:00:03", "'bank' is gone: reset") in log_lines(run, None)
+    assert ("00:00:03", "'bank' disconnected: reset") in log_lines(run, None)
 
 
 def test_a_party_that_was_stopped_is_no_silent_one(tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ def test_an_error_at_any_call_leaves_what_was_there(
                 told = str(error)
         assert call.left <= 0
         if told:
-            assert told == f"could not write {folder}/0000000003-000000: 31 bytes: No space left on device"
+            assert told == f"{folder}/0000000003-000000: could not write 31 bytes: No space left on device"
             assert not list(folder.glob("new-*"))
             assert loaded(opened(folder), 2).generation in (2, 3)
             checkpoints.save({"round": 3}, tensors(3), 3)

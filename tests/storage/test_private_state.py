@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "writev", full)
-        with pytest.raises(WriteFailed, match=r"could not write private.json: \d+ bytes: No space left"):
+        with pytest.raises(WriteFailed, match=r"private.json: could not write \d+ bytes: No space left"):
             made.set_generation(3)
     assert made.generation == PrivateState.open(tmp_path).generation == 0
     assert [path.name for path in tmp_path.iterdir()] == ["private.json"]

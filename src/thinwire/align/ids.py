@@ -85,7 +85,7 @@ class Ids:
         return found.tobytes()
 
     def require_different(self, where: str = "ids") -> None:
-        """Refuses ids that are there twice, where that was put off: those of a file, which are to go into buckets."""
+        """Refuses repeated ids, where that was put off: those of a file, which are to go into buckets."""
         if isinstance(self._data, mmap):
             require_different(self, where)
 
@@ -115,7 +115,7 @@ def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     """The ids of a list, or of a column of numpy, Arrow, pandas or polars.
 
     Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, integers count as their decimal text,
-    dates and UUIDs as `str` writes them. Refuses rows without an id, ids that are there twice, and anything else.
+    dates and UUIDs as `str` writes them. Refuses rows without an id, repeated ids, and anything else.
     """
     parts = _list_plain_parts(values) or [join_texts(texts) for texts in _list_texts(values, where)]
     found = _join_parts(parts)
@@ -137,7 +137,7 @@ def _join_parts(parts: list[Ids]) -> Ids:
 def store_ids(batches: Iterable[Iterable[Any]], folder: Path, in_memory_ids: int, where: str = "ids") -> Ids:
     """The ids of a column that is read in pieces; of more than so many, in files of the folder.
 
-    Those are not looked through for ids that are there twice: whoever puts them into buckets does that.
+    Those are not looked through for repeated ids: whoever puts them into buckets does that.
     """
     texts: list[bytes] = []
     missing: list[int] = []
@@ -314,7 +314,7 @@ def _unfit(value: Any, row: int, where: str) -> BadIds:
 
 
 def require_different(ids: Ids, where: str, rows: RowNumbers | None = None) -> None:
-    """Refuses ids that are there twice; only those whose short hash is there twice are compared in full.
+    """Refuses repeated ids; only those whose short hash appears twice are compared in full.
 
     `rows` are those that the ids stand in, where they are not all rows in their order.
     """

@@ -57,6 +57,7 @@ def intersect(
         backend: of the elliptic curve's arithmetic.
         on_progress: called with the ids done and in all.
         groups: owners of the label party's rows, in the words of a party's ids.
+        workspaces: folders for the buckets of large sets, by party.
 
     Returns:
         For every party the rows of its own table, in the common order.

@@ -213,7 +213,7 @@ class AligningParty:
         """A process that was started again has other keys: what it says no longer fits."""
         if self._instances.setdefault(peer, instance) != instance:
             way_out = "start the alignment again at every party (of large sets, the buckets that are done are kept)"
-            error = Refused(f"{peer!r} was started again in the middle; {way_out}")
+            error = Refused(f"{peer!r} was restarted during the alignment; {way_out}")
             self._links[peer].fail(error)
             raise error
 

@@ -64,7 +64,7 @@ def predict(
             if (out, rows, only, shard) != (None, None, None, None):
                 whose = party.own.label_party
                 options = "--out, --rows, --only and --shard"
-                raise BadInput(f"{options} are for the label party, {whose!r}: scores come out there")
+                raise BadInput(f"{options} belong to the label party, {whose!r}, which writes the scores")
             found = _answer(open_half(party, files, yes))
     found["seconds"] = monotonic() - began
     took = format_seconds(found["seconds"])

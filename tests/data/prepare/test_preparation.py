@@ -347,7 +347,7 @@ def test_tables_that_cannot_be_fitted() -> None:
         Preparation.fit({"age": [str(k) for k in range(99)] + ["old"]})
     with pytest.raises(BadColumn, match=r'missing_words = \["\\"x\\""\], or types = \{ "net income" = "category" \}'):
         Preparation.fit({"net income": [str(k) for k in range(99)] + ['"x"']})
-    with pytest.raises(BadColumn, match=r"'age' holds numbers with a comma, such as '1,5'; write decimal = "):
+    with pytest.raises(BadColumn, match=r"'age' holds numbers with a comma, such as '1,5'; set decimal = "):
         Preparation.fit({"age": ["1,5", "-2,25", "3"]})
     with pytest.raises(BadColumn, match="no column is left to learn from"):
         Preparation.fit({"a": [1, 1], "b": [None, None]})

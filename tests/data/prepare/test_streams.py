@@ -143,7 +143,7 @@ def test_a_table_without_preparation_is_read_in_blocks(tmp_path: Path, monkeypat
     monkeypatch.setattr(table_reader, "HELD_ROWS", 0)
     assert digest_data(load_job(path)) == before
     path.write_text(path.read_text().replace('"balance", "active"', '"age", "active"'))
-    with pytest.raises(BadColumn, match=r"party\.bank\.features.*row \d+, column 'age' is empty"):
+    with pytest.raises(BadColumn, match=r"party\.bank\.features.*row \d+, column 'age' is missing"):
         load_job(path)
 
 
@@ -153,5 +153,5 @@ def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypa
 
     monkeypatch.setattr("os.posix_fallocate", refuse)
     fitted = Preparation.fit(make_table(), SETTINGS)
-    with pytest.raises(BadParameter, match=r"no room for the numbers of the table of .* bytes"):
+    with pytest.raises(BadParameter, match=r"no space for the numbers of the table of .* bytes"):
         fitted.apply(large(make_table(), Storage(0, tmp_path)))

@@ -184,7 +184,7 @@ def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noq
         "thinwire init shop.toml --core core.toml --party shop=FILE --label COLUMN",
     ]
     told = here("init", "bank.toml", "--core", "core.toml", "--party", "bank=bank.csv", folder=tmp_path)
-    assert "the part of bank beside core.toml; 540 rows\n" in told.stdout, told.stderr
+    assert "the part of bank next to core.toml; 540 rows\n" in told.stdout, told.stderr
     assert "ids (guessed from its name and values; override it with --id): 'customer'" in told.stdout
     text = (tmp_path / "bank.toml").read_text()
     assert "nurse" not in text, "no value of a table"
@@ -213,7 +213,7 @@ def test_what_was_not_given_is_asked_for(here: Here, tmp_path: Path, monkeypatch
     monkeypatch.setattr(sys, "stdin", Terminal("\nbought\n"))
     told = here("init", "shop.toml", "--core", "core.toml", folder=tmp_path)
     assert "Which of bank, shop is this party, and its file, as name=file [shop=shop.csv]:" in told.stderr
-    assert "the part of shop beside core.toml; binary, 540 rows" in told.stdout
+    assert "the part of shop next to core.toml; binary, 540 rows" in told.stdout
 
 
 def test_the_label_party_s_part_has_metrics_and_a_top_model(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ def test_an_id_is_asked_for_where_several_columns_could_be(here: Here, tmp_path:
         (
             {"customer": TWICE, "row": range(40)},
             (),
-            "column 'customer' looks like an id, but 'A17' stands in line 19",
+            "column 'customer' looks like an id, but 'A17' appears in line 19",
         ),
         ({"customer": ["", *TWICE[1:]]}, (), "column 'customer' looks like an id, but line 2 has none; correct or "),
         (

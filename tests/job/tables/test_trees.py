@@ -121,7 +121,7 @@ def test_tables_of_numbers_may_have_gaps_too(tmp_path: Path) -> None:
     found = load_job(job, [*trees, *full]).parties
     assert bool(found[0].features.isnan().any())
     assert found[1].features[2].isnan().tolist() == [True, False]
-    with pytest.raises(BadInput, match="line 4, column 'age' is empty or not a number"):
+    with pytest.raises(BadInput, match="line 4, column 'age' is missing or not a number"):
         load_job(job, [trees[0], *full, "party.shop.model.width=1"])
     with pytest.raises(BadInput, match=r"'x', row .* holds NaN"):
         load_job(job, [trees[1], *full, "party.bank.model.width=1"])

@@ -175,7 +175,7 @@ def test_the_axis_that_costs_is_named_and_the_other_is_not() -> None:
     assert "Your recipe is worse" in said[0]
     assert said[1].startswith("Splitting the network between parties has no significant cost")
     assert said[2].startswith("Uplink compression (TopK(0.01)) costs")
-    assert said[3].startswith("What travels down")
+    assert said[3].startswith("Downlink compression")
     assert "no statistically significant cost" in said[3]
     assert said[-1].startswith("Next: send slightly more up: a larger fraction than 0.01; efvfl corrects")
 
@@ -264,7 +264,10 @@ def test_the_command_prints_one_object(tmp_path: Path) -> None:
 
 def test_the_command_refuses_wrong_input(tmp_path: Path) -> None:
     job = write_job(tmp_path)
-    for arguments, said in ((["--epochs", "0"], "--epochs must be above 0"), (["--seeds", "x"], "--seeds: integers")):
+    for arguments, said in (
+        (["--epochs", "0"], "--epochs must be above 0"),
+        (["--seeds", "x"], "--seeds must be integers"),
+    ):
         shown = run("diagnose", job, *arguments)
         assert (shown.returncode, shown.stdout) == (2, "")
         assert said in shown.stderr

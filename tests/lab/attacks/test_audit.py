@@ -390,7 +390,7 @@ def test_what_is_no_finished_run_is_refused(run: Callable[..., Path], tmp_path: 
     with pytest.raises(BadInput, match=r"bank\.safetensors does not hold this job's model"):
         audit_run(folder)
     model.unlink()
-    with pytest.raises(BadInput, match=r"bank\.safetensors is missing: the run has not ended"):
+    with pytest.raises(BadInput, match=r"bank\.safetensors is missing: the run has not finished"):
         audit_run(folder)
     model.write_bytes(kept)
     data = dict(np.load(tmp_path / "data.npz"))

@@ -122,7 +122,7 @@ NOISE: dict[str, tuple[Any, str, Any, str]] = {
     "reused now and then": (NoiseKey, "for_round", same_every_other_round, "repeats from round to round"),
     "reused for a row": (PoissonBinomial, "compress", by_row, "repeats when a row is used again"),
     "seeded": (Sealing, "noise", from_the_training_seed, "noise of bank can be computed from the training seed"),
-    "shared": (Sealing, "noise", same_for_all, "noise of bank and that of shop are alike"),
+    "shared": (Sealing, "noise", same_for_all, "noise of bank and that of shop are correlated"),
 }
 SHORT = ("half in one round", "none on test embeddings", "seeded", "shared")
 
@@ -215,7 +215,7 @@ def test_masks_that_are_wrong_are_refuted(defect: str, monkeypatch: Patch) -> No
 def test_one_secret_for_every_run_is_refuted(monkeypatch: Patch) -> None:
     monkeypatch.setattr(simulator, "own_secret", lambda _, party: sha256(party.encode()).digest())
     verdict, sentences = judge(NOISY, monkeypatch)
-    assert [one for one in sentences if "follow" not in one] == []
+    assert [one for one in sentences if "can be computed from the training seed" not in one] == []
     assert verdict == "refuted"
 
 

@@ -130,7 +130,7 @@ def test_damaged_criteo(tmp_path: Path, change: object, message: str) -> None:
 def test_a_cut_off_gzip_names_the_byte(tmp_path: Path) -> None:
     packed = gzip.compress(table(None, criteo_lines(500), "\t").encode())
     written(tmp_path / "criteo" / "train.txt.gz", packed[: len(packed) // 2])
-    with pytest.raises(BadInput, match=rf"train.txt.gz: cut off at byte {len(packed) // 2}"):
+    with pytest.raises(BadInput, match=rf"train.txt.gz: truncated at byte {len(packed) // 2}"):
         load_split("criteo", folder=tmp_path)
     written(tmp_path / "criteo" / "train.txt.gz", b"not gzipped at all")
     with pytest.raises(BadInput, match=r"train.txt.gz: damaged, or not gzip-compressed: Not a gzipped file"):

@@ -103,7 +103,7 @@ PACKED = gzip.compress(np.random.default_rng(0).bytes(300_000))
         ),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD + b"x"), "goes on at byte 15696"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD[:9]), "ends at byte 9, within its header of 16 bytes"),
-        ("train-images-idx3-ubyte.gz", gzip.compress(GOOD)[:-9], "cut off at byte"),
+        ("train-images-idx3-ubyte.gz", gzip.compress(GOOD)[:-9], "truncated at byte"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD) + b"more", "Not a gzipped file (b'mo')"),
         ("train-images-idx3-ubyte.gz", GOOD, "damaged, or not gzip-compressed: Not a gzipped file"),
         (
@@ -229,7 +229,9 @@ def test_damaged_cifar(tmp_path: Path) -> None:
         written(tmp_path / "cifar-10-batches-bin" / name, cifar(1, 10, 0))
     file = tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin"
     written(file, cifar(1, 10, 0)[:-1])
-    with pytest.raises(BadInput, match=r"data_batch_3.bin: cut off at byte 30729; it must be whole records of 3073"):
+    with pytest.raises(
+        BadInput, match=r"data_batch_3.bin: truncated at byte 30729; it must be whole records of 3073"
+    ):
         load_split("cifar10", folder=tmp_path)
     written(file, cifar(1, 2, 0) + b"\x0a" + bytes(3072))
     with pytest.raises(BadInput, match=r"data_batch_3.bin: label 10 at byte 6146; the classes are 0 to 9"):

@@ -262,7 +262,7 @@ def test_what_a_party_sends_is_looked_at(found: Served, monkeypatch: pytest.Monk
         "shape [1, 3], expected [1, 4]": as_sent(torch.zeros(1, 3)),
         "NaN or infinity": encode(Dense((1, 4), torch.float32, np.full(4, np.nan, np.float32))),
         "invalid message body": b"\xff",
-        "an answer that is none": None,
+        "an invalid answer": None,
     }
     for says, body in bodies.items():
         answer = b"\x07" if body is None else answer_body(body)

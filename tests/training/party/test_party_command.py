@@ -137,7 +137,7 @@ def test_an_approval_of_the_recipe_alone_is_told_the_new_digest(tmp_path: Path, 
     setting = f"party.bank.approved='{own.recipe.digest()}'"
     code, _, said = command("party", own.text.path, "--name", "bank", "--out", tmp_path / "out", "--set", setting)
     assert code == 2
-    assert "'bank' has approved the recipe" in said
+    assert "'bank' has approved only the recipe" in said
     assert f'set approved = "{own.consent.digest[:16]}"' in said
 
 

@@ -86,7 +86,7 @@ class Refining:
             object.__setattr__(self, field, require_number(self, field, getattr(self, field), above=0, at_most=1e30))
 
     def __str__(self) -> str:
-        return f"{self.coarsest:g} to {self.finest:g}"
+        return f"{self.coarsest:g}" if self.coarsest <= self.finest else f"{self.coarsest:g} to {self.finest:g}"
 
     def at(self, level: int) -> float:
         return max(self.coarsest / 2.0**level, min(self.finest, self.coarsest))

@@ -77,7 +77,7 @@ class Arrays:
     def locate(self, key: str, folder: Path) -> dict[str, str]:
         """An array, as a job file in `folder` names it."""
         if key not in self.shapes:
-            raise BadColumn(f"{self.file}: there is no array {key!r}, it holds {self.names_text}")
+            raise BadColumn(f"{self.file}: there is no array {key!r}; the file holds {self.names_text}")
         return {"file": relative(self.file, folder), "key": key}
 
     @property

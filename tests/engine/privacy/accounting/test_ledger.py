@@ -194,7 +194,7 @@ def test_the_refusal_says_whose_what_and_the_way_out() -> None:
         one.charge_release(rows(0))
     said = str(refused.value)
     after = poisson_binomial_epsilon(4, 0.05, 16, 3, 1, 1e-6)
-    numbers = ("has spent epsilon 0,", f"make it {after:.4g}", "budget is 4 (delta 1e-06")
+    numbers = ("has spent epsilon 0,", f"raise it to {after:.4g}", "budget is 4 (delta 1e-06")
     for words in ("'bank'", *numbers, "a curious feature party"):
         assert words in said
     assert "fewer epochs" in said
@@ -286,7 +286,7 @@ def test_the_summary_is_plain_data() -> None:
     assert [row["observer"] for row in spent["observers"]] == ["label_party", "feature_party", "all_others"]
     assert {row["end_to_end_epsilon"] for row in spent["observers"]} == {"infinity"}
     words = " ".join(spent["not_protected"])
-    for word in ("Labels", "Derivatives", "raw rows"):
+    for word in ("Labels", "label party sends down", "raw rows"):
         assert word in words
     assert "BatchNorm" in " ".join(spent["holds_only_if"])
 
