@@ -168,7 +168,7 @@ def test_a_party_that_is_started_again_ends_the_attempt(tmp_path: Path) -> None:
         party.admit("bank", hello)
         with pytest.raises(Refused, match="'bank' was restarted during the alignment"):
             party.admit("bank", again)
-        with pytest.raises(Refused, match="started again"):
+        with pytest.raises(Refused, match="restarted"):
             party._interrupted()
 
 

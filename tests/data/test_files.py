@@ -167,9 +167,7 @@ def test_wrong_columns_and_suffixes(tmp_path: Path) -> None:
         read_labels(file)
     with pytest.raises(BadInput, match=r"'key' does not fit \.csv: keys are for NPZ files"):
         read_features(file, key="x")
-    with pytest.raises(
-        BadInput, match=r"cannot read '\.xls'; supported formats: \.npz, \.csv, \.parquet and \.arrow"
-    ):
+    with pytest.raises(BadInput, match=r"cannot read '\.xls'; supported formats: \.npz, \.csv, \.parquet"):
         read_features(written(tmp_path, "t.xls", b"1"))
 
 
@@ -259,5 +257,5 @@ def test_parquet(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="not a Parquet file"):
         read_features(written(tmp_path, "u.parquet", b"hello"))
     pq.write_table(pa.table({"a": pa.array([], pa.float32())}), file)
-    with pytest.raises(BadInput, match="has no rows"):
+    with pytest.raises(BadInput, match="but no rows"):
         read_features(file)

@@ -699,7 +699,7 @@ def test_lines_for_people(job: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     lines = shown.splitlines()
     assert "ok           job file        job.toml: 'bank' is a feature party; the label party is 'clinic'" in lines
     place = next(
-        number for number, line in enumerate(lines) if line.startswith("problem      connection      nobody")
+        number for number, line in enumerate(lines) if line.startswith("problem      connection      nothing")
     )
     assert lines[place + 1].startswith(" " * 31 + "start `thinwire doctor`")
     assert lines[place + 2] == "not checked  TLS             needs the connection"

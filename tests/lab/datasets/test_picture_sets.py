@@ -229,9 +229,7 @@ def test_damaged_cifar(tmp_path: Path) -> None:
         written(tmp_path / "cifar-10-batches-bin" / name, cifar(1, 10, 0))
     file = tmp_path / "cifar-10-batches-bin" / "data_batch_3.bin"
     written(file, cifar(1, 10, 0)[:-1])
-    with pytest.raises(
-        BadInput, match=r"data_batch_3.bin: truncated at byte 30729; it must be whole records of 3073"
-    ):
+    with pytest.raises(BadInput, match=r"data_batch_3.bin: truncated at byte 30729; it must be whole records"):
         load_split("cifar10", folder=tmp_path)
     written(file, cifar(1, 2, 0) + b"\x0a" + bytes(3072))
     with pytest.raises(BadInput, match=r"data_batch_3.bin: label 10 at byte 6146; the classes are 0 to 9"):

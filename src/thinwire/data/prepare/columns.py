@@ -369,7 +369,7 @@ def build_number(what: str, name: str, x: ColumnSpread, settings: Settings) -> A
             return CategoryColumn(name=name, gaps=True, words=())  # whether there is a value is all that it says
     largest = max(abs(x.low), abs(x.high))
     if not largest < _LARGEST:
-        raise BadColumn(f"{what}: column {name!r} holds numbers of {largest:.1g}; are they meant?")
+        raise BadColumn(f"{what}: column {name!r} holds numbers as large as {largest:.1g}; is that intended?")
     keep, scale = settings.keeps_gaps, fit_scale(x, settings.scaling)
     fill = x.mean if settings.missing == "mean" else x.median
     return NumberColumn(name=name, gaps=bool(x.gaps) and not keep, keep=keep, fill=fill, scale=scale)

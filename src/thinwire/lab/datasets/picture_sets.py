@@ -279,7 +279,7 @@ class CifarSet:
     def _records(self, file: Path, data: bytes) -> tuple[Bytes, Labels]:
         size, label = self.label_bytes + _PIXELS, self.label_bytes - 1
         if len(data) % size or not data:
-            raise BadInput(f"{file}: cut off at byte {len(data)}; it must be whole records of {size} bytes")
+            raise BadInput(f"{file}: truncated at byte {len(data)}; it must be whole records of {size} bytes")
         records = np.frombuffer(data, np.uint8).reshape(-1, size)
         labels = _check_labels(file, records[:, label], self.classes, lambda row: row * size + label)
         return records[:, self.label_bytes :].reshape(-1, 3, 32, 32), labels
