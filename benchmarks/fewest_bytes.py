@@ -347,12 +347,17 @@ def list_judged_lines(asked: argparse.Namespace, records: Records) -> list[str]:
         sizes = records.find(f"sizes {task}", partial(count_sizes, task))
         beside = f"{sizes['raw'] / 1e6:.3g}, {sizes['labels'] / 1e6:.2g}"
         runs = {name: read_judged(records, task, name, target, asked.seeds) for name in ("svfl", *asked.methods)}
-        if all(runs.get(name, {}).get(_BEST) for name in _RULE):
+        if all(is_complete(runs.get(name, {}), len(asked.seeds)) for name in _RULE):
             runs["once, then thin"] = follow_rule(*(runs[name] for name in _RULE))
         for name in [*asked.methods, *(name for name in runs if name not in METHODS)]:
             if runs[name][_BEST]:
                 lines.append(_join([task, beside, name, *_format_judged(runs[name], runs["svfl"])]))
     return lines
+
+
+def is_complete(runs: Mapping[str, list[Record]], seeds: int) -> bool:
+    """Judged with all seeds?"""
+    return len(runs.get(_BEST, ())) == seeds and len(runs[_CHEAPEST]) in (0, seeds)
 
 
 def follow_rule(once: Mapping[str, list[Record]], thin: Mapping[str, list[Record]]) -> dict[str, list[Record]]:
