@@ -21,6 +21,8 @@ from api import PAGES
 from notebooks import notebook_pages
 from pictures import IMAGES, PICTURES
 
+needs_build = pytest.mark.long  # the site takes half a minute; `make docs` is strict too
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -33,6 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@needs_build
 def test_every_page_is_built(site: Path) -> None:
     built = {str(page.relative_to(site).with_suffix("")) for page in site.rglob("*.html")}
     written = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in (ROOT / "docs").rglob("*.md")}
@@ -41,6 +44,7 @@ def test_every_page_is_built(site: Path) -> None:
     assert written | made <= built
 
 
+@needs_build
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     """Links may lead out; what a page loads by itself may not."""
     loaded = re.compile(
@@ -54,6 +58,7 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     assert not [f"{file.name}: {found[0]}" for file in files if (found := loaded.search(file.read_text()))]
 
 
+@needs_build
 def test_files_for_programs_are_on_the_site(site: Path) -> None:
     links = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text())
     assert len(links) > 20
@@ -61,11 +66,13 @@ def test_files_for_programs_are_on_the_site(site: Path) -> None:
     assert json.loads((site / "schema" / "job-1.json").read_text())["$defs"]
 
 
+@needs_build
 def test_drawings_stand_in_the_page(site: Path) -> None:
     page = (site / "explanation" / "error_feedback.html").read_text()
     assert len(re.findall(r'<svg[^>]* role="img"', page)) == len(PICTURES)
 
 
+@needs_build
 def test_the_reference_is_of_the_code(site: Path) -> None:
     commands = (site / "reference" / "commands.html").read_text()
     assert 'id="train"' in commands

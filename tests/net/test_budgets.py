@@ -288,6 +288,7 @@ def test_who_has_spent_its_cpu_time_waits_alone(
         assert not second.done()
 
 
+@pytest.mark.long
 @cell("cpu_ms", Role.FEATURE_PARTY)
 def test_records_without_frames_make_their_sender_wait(
     service: Service, role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
