@@ -229,7 +229,7 @@ def test_a_weight_of_0_leaves_a_row_out_and_only_ratios_count() -> None:
         (np.zeros(20), "sample_weight is zero for all rows"),
         (-np.ones(20), "sample_weight must be 0 or more"),
         (["heavy"] * 20, "sample_weight must hold one number per row"),
-        (Y, "a single class; training needs at least two"),
+        (Y, "only 1 class; training needs at least two"),
     ],
 )
 def test_wrong_sample_weights_are_refused(weights: Any, said: str) -> None:

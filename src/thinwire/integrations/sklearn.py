@@ -431,7 +431,7 @@ def _code_classes(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]
             f"y mixes labels of the types {quote_names(kinds)}; give them one type, such as y.astype(str)"
         ) from None
     if len(classes) < 2:
-        raise BadLabels(f"all {len(labels)} labels are {classes[0]!r}, which is 1 class; training needs at least two")
+        raise BadLabels(f"all {len(labels)} labels are {classes[0]!r}, only 1 class; training needs at least two")
     return classes, codes
 
 
