@@ -373,7 +373,8 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
         self.mean_ = float(np.average(values, weights=rows.weights))
         self.deviation_ = float(np.sqrt(np.average((values - self.mean_) ** 2, weights=rows.weights)))
         if not self.deviation_:
-            raise BadLabels(f"all {len(values)} labels are {values[0]:g}; there is nothing to learn")
+            samples = "1 sample" if len(values) == 1 else f"{len(values)} samples"
+            raise BadLabels(f"all labels of {samples} are {values[0]:g}; there is nothing to learn")
         scaled = ((values - self.mean_) / self.deviation_).astype(np.float32)
         self._train(replace(rows, labels=scaled), squared_error, 1, np.zeros(len(scaled)))
         if self._kind.is_exact:
