@@ -111,8 +111,7 @@ def choose_models(model: Any, hidden: Sequence[int], width: int) -> ModelKind:
         build = partial(_build_regression, None if isinstance(model, str) else model)
         return ModelKind(build, svfl(), SGD(lr=0.1), _MOST_EXCHANGES, 1, preparation={}, is_exact=True)
     if model == "mlp":
-        # Without cached steps, which overfit small tables.
-        recipe, optimizer = replace(thin(reuse=1), scoring=RowScale(8)), Adam(lr=0.003, weight_decay=0.001)
+        recipe, optimizer = replace(thin(), scoring=RowScale(8)), Adam(lr=0.003, weight_decay=0.001)
         build = partial(_build_networks, hidden, width)
         return ModelKind(build, recipe, optimizer, 20, 5, cross_entropy, preparation={}, full_batch=False)
     hint = did_you_mean(str(model), ("mlp", "boosted_trees", "linear"))

@@ -87,7 +87,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         parties. `label_party` has the labels: one of the parties, or one more that has no columns.
 
         `model` "mlp": every bottom model is an MLP of these `hidden` layers and `width`, the top model is linear;
-        20 epochs of tw.methods.thin(reuse=1), with validation rows scored at 8 bits per value as in jobs of `thinwire
+        20 epochs of tw.methods.thin(), with validation rows scored at 8 bits per value as in jobs of `thinwire
         init`, and Adam(lr=0.003, weight_decay=0.001), unless others are given.
         `model` "boosted_trees", or trees to be like, such as tw.learners.BoostedTrees(leaves=8): 40 exchanges of
         tw.methods.boosting(), all rows in each; `hidden`, `width` and `batch_size` are for networks.

@@ -11,6 +11,7 @@ import importlib
 import os
 import re
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -318,14 +319,16 @@ def _connect(says: str, address: str, folder: Path, storage: Storage) -> _Databa
     )
 
 
-class _Database:
+class _Database(ABC):
     """Answers a query with a schema and batches of rows, which last until it is closed."""
 
-    def run(self, sql: str) -> tuple[Any, Iterator[Any]]:
-        raise NotImplementedError
+    _database: Any  # a connection
+
+    @abstractmethod
+    def run(self, sql: str) -> tuple[Any, Iterator[Any]]: ...
 
     def close(self) -> None:
-        raise NotImplementedError
+        self._database.close()
 
     def quote_order(self, name: str, kind: Any) -> str:
         """Text goes by its bytes everywhere, whatever language the database sorts in."""
@@ -336,7 +339,6 @@ class _DuckDatabase(_Database):
     def __init__(self, says: str, path: Path, storage: Storage) -> None:
         duckdb = _import("duckdb", f"{says}: a DuckDB file")
         self._database = duckdb.connect(str(path), read_only=True, config=_configure_duckdb(storage))
-        self.close = self._database.close  # type: ignore[method-assign]
 
     def run(self, sql: str) -> tuple[Any, Iterator[Any]]:
         return _make_plain(self._database.sql(sql).to_arrow_reader(_FETCH_ROWS))
@@ -373,7 +375,7 @@ class _AdbcDatabase(_Database):
         for cursor in self._cursors:
             with suppress(Exception):  # the connection may be gone
                 cursor.close()
-        self._database.close()
+        super().close()
 
     def quote_order(self, name: str, kind: Any) -> str:
         by_bytes = self._is_postgresql and pa.types.is_string(kind)
@@ -386,7 +388,6 @@ class _SqliteDatabase(_Database):
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
         self._database.execute("BEGIN")  # all queries see one state
-        self.close = self._database.close  # type: ignore[method-assign]
 
     def quote_order(self, name: str, kind: Any) -> str:
         return f"{_quote(name)} COLLATE BINARY"
