@@ -5,8 +5,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # Bytecode is kept whatever the environment says: without it each of the tests' processes compiles the package again.
 export PYTHONDONTWRITEBYTECODE :=
-# One more than there are cores: tests wait for the processes that they start.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 1)")
+# Two more than there are cores: tests wait for the processes that they start.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() + 2)")
 
 .PHONY: install test check demo bench coverage docs notebooks dist screenshots test-browser test-link test-data test-dist test-faults test-long test-sources soak clean
 

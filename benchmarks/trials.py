@@ -76,7 +76,7 @@ def plan_once(task: Task, own: Settings, rows: int) -> Plan:
 
 
 _CODES: dict[str, Choices] = {
-    "directions": {"bits_per_row": (17.0, 40.0, 100.0, 8.0)},
+    "directions": {"bits_per_row": (17.0, 40.0, 100.0, 250.0)},
     "bins": {"bins": (8, 16, 32, 4)},
 }
 

@@ -134,7 +134,7 @@ def test_trees_are_exported_to_the_bit(tmp_path: Path) -> None:
         export_models(tmp_path, held, "torchscript", tmp_path / "other")
 
 
-@pytest.mark.parametrize("to", ["onnx", "torchscript"])
+@pytest.mark.parametrize("to", [pytest.param("onnx", marks=pytest.mark.long), "torchscript"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_scorecards_are_exported_with_their_bins(tmp_path: Path, to: str) -> None:
     _, x = trees()
@@ -219,7 +219,7 @@ def organisations(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("to", ["exported-program", "onnx", "torchscript"])
+@pytest.mark.parametrize("to", ["exported-program", pytest.param("onnx", marks=pytest.mark.long), "torchscript"])
 def test_each_party_s_files_together_score_rows_as_the_simulated_run_does(
     to: str, organisations: Place, tmp_path: Path
 ) -> None:

@@ -64,6 +64,9 @@ SELDOM = (
     "efvfl top",
     "celu random",
     "thin overlap",
+    "thin cached",
+    "celu overlap",
+    "cvfl by columns",
 )
 
 

@@ -401,7 +401,7 @@ def test_what_is_no_finished_run_is_refused(run: Callable[..., Path], tmp_path: 
 
 def test_the_exit_code_follows_the_verdict(run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run("", PBM)
-    monkeypatch.setattr(attacks.audit, "_MOST_THROWS", 300_000)
+    monkeypatch.setattr(attacks.audit, "_MOST_DRAWS", 300_000)
 
     def conclude(*more: str) -> tuple[int, str]:
         code, text = told(str(folder), "--rows", "60", *more)

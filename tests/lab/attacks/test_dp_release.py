@@ -53,7 +53,10 @@ def test_where_one_count_tells_all_the_claim_is_met_to_a_few_percent(
     assert 0.95 * audit.claimed < audit.measured <= audit.claimed
 
 
-@pytest.mark.parametrize(("trials", "beta", "width", "parties"), [(4, 0.05, 16, 4), (2, 0.25, 1, 2), (8, 0.05, 8, 4)])
+@pytest.mark.parametrize(
+    ("trials", "beta", "width", "parties"),
+    [pytest.param(4, 0.05, 16, 4, marks=pytest.mark.long), (2, 0.25, 1, 2), (8, 0.05, 8, 4)],
+)
 def test_half_the_noise_is_found_out(trials: int, beta: float, width: int, parties: int) -> None:
     said = Release(PoissonBinomial(trials, beta), width, parties)
     # The variance of what is decoded is bound^2 parties / (4 beta^2 trials).

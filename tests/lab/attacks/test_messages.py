@@ -38,7 +38,7 @@ NOISY = pbm(4, 0.05)  # epsilon about 2 a release: these samples could refute it
 
 def judge(recipe: tw.Recipe, patch: Patch) -> tuple[Verdict, tuple[str, ...]]:
     """As an audit of the run made anew does, on fewer releases."""
-    patch.setattr(audit, "_MOST_THROWS", 300_000)
+    patch.setattr(audit, "_MOST_DRAWS", 300_000)
     described = job(recipe, epochs=2)
     release, messages = audit._release(described), audit_messages(described)
     assert messages is not None

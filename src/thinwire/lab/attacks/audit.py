@@ -54,7 +54,7 @@ _KNOWN_LABELS = 40  # that a completing attacker knows
 _KNOWN_FEATURES = 100  # rows that an inverting attacker knows
 _MOST_COLUMNS = 128  # to invert
 _FEWEST = 30  # rows of a class to attack: some of them are known
-_MOST_THROWS = 100_000_000  # of coins, to measure a release
+_MOST_DRAWS = 100_000_000  # binomial trials to measure a release with
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def _release(job: Job) -> ReleaseAudit | None:
         epochs=1,
         delta=DEFAULT_DELTA,
     )
-    samples = min(100_000, _MOST_THROWS // (mechanism.trials * width * release.parties))
+    samples = min(100_000, _MOST_DRAWS // (mechanism.trials * width * release.parties))
     return audit_release(claimed, release, DEFAULT_DELTA, FreshNoise(AUDIT_KEY), samples=max(samples, 100))
 
 

@@ -3,7 +3,7 @@
 An RDP curve is a function of the order alpha > 1, `math.inf` included. What is not proven is infinite.
 
 The Poisson binomial mechanism has an exact curve for one coordinate of one row. With p+- = 1/2 +- beta, n = m b
-throws that the observer does not know, and * the convolution:
+binomial trials that the observer does not know, and * the convolution:
 
     eps_1(alpha) = max over k of D_alpha(Bin(b, p+) * R_k || Bin(b, p-) * R_k),
     R_k = Bin(k, p+) * Bin(n - b - k, p-), worst at k = 0 or k = n - b.
@@ -172,7 +172,7 @@ def gaussian_rdp(noise_multiplier: float) -> Rdp:
 
 Array = npt.NDArray[np.float64]
 
-_MOST_THROWS = 2**18
+_MOST_DRAWS = 2**18
 _SMALL = 0.1
 _NEGLIGIBLE = 100  # e^-100 of a sum that is 1 at least: a million such terms are far below its last digit
 
@@ -230,27 +230,27 @@ class Coordinate:
 @lru_cache(maxsize=16)
 def coordinate(trials: int, beta: float, unknown_parties: int) -> Coordinate:
     """One coordinate among this many parties whose noise is unknown."""
-    # Fewer unknown parties give a larger divergence: past a quarter of a million throws it is a bound, not exact.
-    parties = min(unknown_parties, max(1, _MOST_THROWS // trials))
-    throws = parties * trials
+    # Fewer unknown parties give a larger divergence: past 2^18 binomial trials it is a bound, not exact.
+    parties = min(unknown_parties, max(1, _MOST_DRAWS // trials))
+    draws = parties * trials
     largest = 2 * trials * atanh(2 * beta)  # b log(p+ / p-)
-    log_ratio = np.cumsum(np.array([-largest, *_log_steps(throws, trials, beta)]))
-    log_q = _log_binomial(throws, beta)
+    log_ratio = np.cumsum(np.array([-largest, *_log_steps(draws, trials, beta)]))
+    log_q = _log_binomial(draws, beta)
     log_p = log_q + log_ratio
     return Coordinate(log_q, log_p, log_ratio, largest)
 
 
-def _log_binomial(throws: int, beta: float) -> Array:
+def _log_binomial(draws: int, beta: float) -> Array:
     """log Bin(n, 1/2 - beta)."""
-    log_factorial = np.array([lgamma(wins + 1) for wins in range(throws + 1)])
-    wins = np.arange(throws + 1)
+    log_factorial = np.array([lgamma(wins + 1) for wins in range(draws + 1)])
+    wins = np.arange(draws + 1)
     ways = log_factorial[-1] - log_factorial - log_factorial[::-1]
-    logs: Array = ways + wins * log(0.5 - beta) + (throws - wins) * log(0.5 + beta)
+    logs: Array = ways + wins * log(0.5 - beta) + (draws - wins) * log(0.5 + beta)
     logs -= np.log(np.exp(logs).sum())  # what lgamma rounds away
     return logs
 
 
-def _log_steps(throws: int, trials: int, beta: float) -> Iterator[float]:
+def _log_steps(draws: int, trials: int, beta: float) -> Iterator[float]:
     """log(r(y+1) / r(y)) for r = P / Q and y = 0 to n - 1, exactly, in time n.
 
     P's generating function (p- + p+ z)^b (p+ + p- z)^(n - b) obeys a differential equation of first order. It
@@ -262,16 +262,16 @@ def _log_steps(throws: int, trials: int, beta: float) -> Iterator[float]:
     digits are lost in either half.
     """
     plus, minus = (0.5 + beta) ** 2, (0.5 - beta) ** 2
-    start, slope = trials * plus + (throws - trials) * minus, plus + minus
-    turn = min(throws, int(start / slope))
+    start, slope = trials * plus + (draws - trials) * minus, plus + minus
+    turn = min(draws, int(start / slope))
     step = inf
     for y in range(turn):
-        step = (start - slope * y + plus * y / step) / (minus * (throws - y))
+        step = (start - slope * y + plus * y / step) / (minus * (draws - y))
         yield log(step)
     downwards: list[float] = []
     step = inf
-    for y in range(throws, turn, -1):
-        step = (slope * y - start + minus * (throws - y) / step) / (plus * y)
+    for y in range(draws, turn, -1):
+        step = (slope * y - start + minus * (draws - y) / step) / (plus * y)
         downwards.append(-log(step))
     yield from reversed(downwards)
 
