@@ -98,7 +98,8 @@ def _page(module: str, names: Sequence[str], homes: dict[int, str]) -> str:
 def _introduction(module: str) -> str:
     if module == "thinwire":
         links = [f"[`tw.{name}`]({_link('thinwire', name)})" for name in list(PAGES)[1:]]
-        return f"`import thinwire as tw`; names load on first use. Modules: {', '.join(links)}."
+        examples = "Examples also need `import torch`; `job` is the one of `tw.Job`, and `job.toml` any job file."
+        return f"`import thinwire as tw`; names load on first use. {examples}\n\nModules: {', '.join(links)}."
     lists = {"methods": "`thinwire methods` lists the same.", "compress": "`thinwire compressors` lists the same."}
     return lists.get(module, f"`import thinwire as tw`, then `tw.{module}`; back to [all names]({_link(module)}).")
 

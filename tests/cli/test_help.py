@@ -84,7 +84,7 @@ def test_values_complete(line: str, offered: list[str] | None, tmp_path: Path) -
 
 def test_what_completes_is_what_there_is() -> None:
     from thinwire.engine.methods import METHODS
-    from thinwire.engine.privacy.accounting.ledger import Observer
+    from thinwire.engine.privacy.accounting.budget import Observer
     from thinwire.integrations import WRITERS
     from thinwire.job.row_selection import RowSet
     from thinwire.job.wizard.answers import TEMPLATES

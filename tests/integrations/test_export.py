@@ -19,9 +19,9 @@ from integrations.jobs import ROWS, small_job, tables
 from job.small import write_job
 from processes import run as run_command
 from thinwire.engine.models import MODELS, BoostedTrees, Scorecard, ScorecardTop
+from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.learners import TreeFitter
 from thinwire.engine.models.losses import Outputs
-from thinwire.engine.models.networks import fuse
 from thinwire.predict.export import FORMATS, ExportedModels, ExportFailed, export_models, export_party_models
 from training.party.parties import LABEL_PARTY, Place, made, ran, simulated
 from training.party.parties import Shape as JobShape

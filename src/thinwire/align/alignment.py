@@ -41,11 +41,17 @@ from thinwire.storage.encrypted_files import PLAIN, Files
 
 
 class NoOverlap(ThinwireError):
-    """Not one id is held by all parties."""
+    """No id is held by all parties."""
 
 
 class TooLittleOverlap(ThinwireError):
-    """Fewer ids are in common than some party asks for; nobody was told which."""
+    """Fewer ids are in common than some party requires; no party learned which.
+
+    Args:
+        what: the overlap, in words.
+        refusing: parties whose `min_overlap` is not met.
+        needed: rows, by this party's own `min_overlap`.
+    """
 
     def __init__(self, what: str, refusing: Sequence[PartyName], needed: int) -> None:
         self.refusing = tuple(refusing)
@@ -57,7 +63,11 @@ class TooLittleOverlap(ThinwireError):
 
 
 class AlignmentsDiffer(ThinwireError):
-    """The rows of these parties do not fit the label party's; none may be used."""
+    """The rows of these parties do not match the label party's; none may be used.
+
+    Args:
+        parties: whose rows differ.
+    """
 
     def __init__(self, parties: Sequence[PartyName]) -> None:
         self.parties = tuple(parties)
@@ -68,7 +78,7 @@ class AlignmentsDiffer(ThinwireError):
 
 
 class WorkersFailed(ThinwireError):
-    """A worker process could not start, or was ended by the system."""
+    """A worker process could not start, or was killed by the system."""
 
 
 _MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must fit into memory
@@ -76,10 +86,21 @@ _MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """`min_overlap`: so many rows at least (an integer), or this fraction of this party's rows (a float).
+    """What a party requires of an alignment.
 
-    It decides whether rows are told, not what the label party learns: that one has seen every pairwise overlap by
-    then. Where the set sizes alone show that it cannot be met, nobody sends a single point.
+    `min_overlap` decides whether rows are revealed, not what the label party learns: it has seen every pairwise
+    overlap by then. Where set sizes alone show that it cannot be met, nobody sends a single point.
+
+    Args:
+        min_overlap: fewest common rows (an integer), or fraction of this party's rows (a float).
+        max_peer_ids: most ids accepted from another party.
+
+    Raises:
+        BadParameter: a setting is out of range.
+
+    Examples:
+        >>> tw.align.Terms(min_overlap=0.5).minimum_rows(own=100)
+        50
     """
 
     min_overlap: int | float = 1
@@ -106,10 +127,26 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alignment:
-    """The rows that all parties have, in an order that is the same at all of them.
+    """The rows that all parties have, in the same order at every party.
 
-    A party that is `grouped` holds owners of rows: `rows` then says for each common row which of its own rows it
-    belongs to, the same one again and again.
+    Args:
+        me: this party.
+        label_party: its name.
+        parties: all of them.
+        rows: row numbers in this party's table, from 0, in the common order; of a grouped party, each common row's
+            owner.
+        digest: of the common ids in their order; the same at all parties.
+        sizes: number of ids of this party and of those it talked to.
+        pairwise: at the label party, number of ids in common with each of the others.
+        ids_digest: of all of this party's ids.
+        when: UTC.
+        grouped: parties that hold owners of rows.
+        owners: at the label party, the owner of each common row, by grouped party.
+
+    Examples:
+        >>> found = tw.align.intersect({"shop": ["a", "b", "c"], "bank": ["c", "b"]}, label_party="shop")
+        >>> len(found["bank"]), found["bank"].digest == found["shop"].digest
+        (2, True)
     """
 
     me: PartyName
@@ -192,7 +229,20 @@ class _Held(BaseModel):
 
 
 def write_alignment(path: str | Path, alignment: Alignment, files: Files = PLAIN) -> None:
-    """The file is the old one or the new one, whatever happens; only its owner may read it."""
+    """Writes an alignment atomically, readable by its owner only.
+
+    Args:
+        path: the file.
+        alignment: what to write.
+        files: how files are written; for encrypted folders.
+
+    Raises:
+        ThinwireError: the file cannot be written; the message says why.
+
+    Examples:
+        >>> found = tw.align.intersect({"shop": ["a"], "bank": ["a"]}, label_party="shop")
+        >>> tw.align.write_alignment("shop.alignment", found["shop"])
+    """
     path = Path(path)
     held = _Held(**{field: getattr(alignment, field) for field in _Held.model_fields if field != "format"})
     text = held.model_dump_json(exclude=None if held.grouped else {"grouped"})
@@ -224,7 +274,21 @@ def _write_in_pieces(path: Path, rows: RowNumbers, metadata: Mapping[str, str]) 
 
 
 def read_alignment(path: str | Path, files: Files = PLAIN) -> Alignment:
-    """What `write_alignment` wrote; refuses anything else."""
+    """Reads what `write_alignment` wrote.
+
+    Args:
+        path: the file.
+        files: how files are read; for encrypted folders.
+
+    Raises:
+        BadFile: no such file, a damaged one, or one of another format.
+
+    Examples:
+        >>> found = tw.align.intersect({"shop": ["a", "b"], "bank": ["b"]}, label_party="shop")
+        >>> tw.align.write_alignment("bank.alignment", found["bank"])
+        >>> tw.align.read_alignment("bank.alignment") == found["bank"]
+        True
+    """
     path = Path(path)
     try:
         data = files.read(path)

@@ -44,7 +44,7 @@ from thinwire.storage.atomic_file import (
 )
 
 if TYPE_CHECKING:
-    from thinwire.align.protocol import Backend
+    from thinwire.align.conversation import Backend
 
 IN_MEMORY_IDS = 1 << 20  # sets up to this size are matched at once
 BUCKET_IDS = 1 << 19  # a bucket has at most so many ids on average, and half of that at least
@@ -127,7 +127,22 @@ class _BucketTable(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where a party keeps its buckets, and from which size on sets go into some."""
+    """Where a party keeps its buckets, and how large a set must be to need them.
+
+    Args:
+        folder: on a disk with room for the ids.
+        bucket_ids: ids per bucket, on average.
+        in_memory_ids: sets up to this size are matched without buckets.
+        engine: matches buckets where every party has it; the conversation's backend unless given.
+        where: what a message about the ids begins with.
+        say: called with a line of progress.
+        on_bucket: called after each bucket.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> tw.align.Workspace(Path("buckets")).where
+        'ids'
+    """
 
     folder: Path
     bucket_ids: int = BUCKET_IDS

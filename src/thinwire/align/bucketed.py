@@ -45,7 +45,7 @@ from thinwire.align.ids import DIGEST_SIZE, NONCE_SIZE, Ids, RowNumbers, fresh_n
 from thinwire.base.types import Kind, PartyName
 
 if TYPE_CHECKING:
-    from thinwire.align.protocol import Backend, Conversation, Progress
+    from thinwire.align.conversation import Backend, Conversation, Progress
 
 _TOKENS_STEP = 5  # the number of the messages of kind ALIGNMENT that hold tokens: protocol.Step.BUCKETS_DONE
 

@@ -39,7 +39,13 @@ RowNumbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """Normalised ids in the order of a party's rows; one buffer, so that a hundred million fit, or a mapped file."""
+    """Normalised ids in the order of a party's rows, in one buffer or a mapped file. `normalize_ids` builds them.
+
+    Examples:
+        >>> ids = tw.align.normalize_ids([" a1", "b2"])
+        >>> len(ids), ids.decode()
+        (2, ['a1', 'b2'])
+    """
 
     _data: bytes | mmap
     _ends: RowNumbers  # where each id ends in the data
@@ -112,10 +118,21 @@ _NO_IDS = Ids(b"", np.zeros(0, np.int64))
 
 
 def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
-    """The ids of a list, or of a column of numpy, Arrow, pandas or polars.
+    """Normalises the ids of a list, or of a column of numpy, Arrow, pandas or polars.
 
-    Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, integers count as their decimal text,
-    dates and UUIDs as `str` writes them. Refuses rows without an id, repeated ids, and anything else.
+    Text becomes Unicode NFC without surrounding whitespace; bytes are UTF-8 text; integers count as their decimal
+    text, dates and UUIDs as `str` writes them.
+
+    Args:
+        values: one id per row.
+        where: what a message about them begins with.
+
+    Raises:
+        BadIds: a row without an id, a repeated id, or an id of another type.
+
+    Examples:
+        >>> tw.align.normalize_ids([7, "7b"]).decode()
+        ['7', '7b']
     """
     parts = _list_plain_parts(values) or [join_texts(texts) for texts in _list_texts(values, where)]
     found = _join_parts(parts)
@@ -135,9 +152,23 @@ def _join_parts(parts: list[Ids]) -> Ids:
 
 
 def store_ids(batches: Iterable[Iterable[Any]], folder: Path, in_memory_ids: int, where: str = "ids") -> Ids:
-    """The ids of a column that is read in pieces; of more than so many, in files of the folder.
+    """The ids of a column that is read in batches; beyond `in_memory_ids` they go to files in the folder.
 
-    Those are not looked through for repeated ids: whoever puts them into buckets does that.
+    Ids in files are not checked for repeats here, but when they are put into buckets.
+
+    Args:
+        batches: one id per row, in batches.
+        folder: for the files.
+        in_memory_ids: most ids that stay in memory.
+        where: what a message about them begins with.
+
+    Raises:
+        BadIds: a row without an id, or a repeated one among ids in memory.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> len(tw.align.store_ids([["a", "b"], ["c"]], Path("."), in_memory_ids=10))
+        3
     """
     texts: list[bytes] = []
     missing: list[int] = []
@@ -185,14 +216,35 @@ class StoredIds:
 
 @dataclass(frozen=True, slots=True)
 class OwnerIds:
-    """Whose each row of the label party's table is: the ids of the owners, each there once, and each row's place."""
+    """The owner of each row of the label party's table. `normalize_owner_ids` builds them.
+
+    Args:
+        ids: the owners, each once.
+        index: [N], each row's owner among them.
+
+    Examples:
+        >>> len(tw.align.normalize_owner_ids(["u1", "u2", "u1"]).ids)
+        2
+    """
 
     ids: Ids
     index: RowNumbers  # [N]
 
 
 def normalize_owner_ids(values: Iterable[Any], where: str = "ids") -> OwnerIds:
-    """As `normalize_ids`, of ids that many rows may have in common; a row without one is refused."""
+    """As `normalize_ids`, for ids that many rows may share.
+
+    Args:
+        values: one id per row.
+        where: what a message about them begins with.
+
+    Raises:
+        BadIds: a row without an id, or an id of another type.
+
+    Examples:
+        >>> tw.align.normalize_owner_ids(["u1", "u2", "u1"]).index.tolist()
+        [0, 1, 0]
+    """
     places: dict[bytes, int] = {}
     texts = (text for some in _list_texts(values, where) for text in some)
     index = np.fromiter((places.setdefault(text, len(places)) for text in texts), np.int64)

@@ -10,8 +10,9 @@ from typing import Any
 
 from thinwire.align.alignment import Alignment, Terms
 from thinwire.align.bucket_files import Workspace, open_workspace
+from thinwire.align.conversation import Backend, Conversation, Progress
 from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids
-from thinwire.align.protocol import NO_GROUPS, Backend, Conversation, Progress, align_feature_party, align_label_party
+from thinwire.align.protocol import NO_GROUPS, align_feature_party, align_label_party
 from thinwire.align.ristretto import ristretto
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import PartyName
@@ -22,7 +23,17 @@ NO_WORKSPACES: Mapping[PartyName, Workspace] = MappingProxyType({})
 
 
 class AlignmentResult(dict[PartyName, Alignment]):
-    """Each party's alignment, and what was sent for it."""
+    """Each party's alignment, as a dict, and the ledger of what was sent for it.
+
+    Args:
+        alignments: by party.
+        ledger: bytes and messages.
+
+    Examples:
+        >>> found = tw.align.intersect({"shop": ["a", "b"], "bank": ["b"]}, label_party="shop")
+        >>> sorted(found)
+        ['bank', 'shop']
+    """
 
     def __init__(self, alignments: Mapping[PartyName, Alignment], ledger: Ledger) -> None:
         super().__init__(alignments)

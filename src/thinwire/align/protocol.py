@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from thinwire.align.alignment import Alignment, AlignmentsDiffer, NoOverlap, Terms, TooLittleOverlap
 from thinwire.align.bucket_files import BucketPlan, Workspace, open_workspace
 from thinwire.align.bucketed import BucketedMatch, format_plan, name_engine, parse_plan, plan_alignment
+from thinwire.align.conversation import Backend, Conversation, Progress
 from thinwire.align.ids import (
     DIGEST_SIZE,
     NONCE_SIZE,
@@ -27,92 +27,15 @@ from thinwire.align.ids import (
     fresh_nonce,
     sort_common_rows,
 )
-from thinwire.base.errors import BadParameter, Malformed, TooLarge, UnknownTag
+from thinwire.base.errors import BadParameter, TooLarge, UnknownTag
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import Kind, PartyName
-from thinwire.engine.channel.base import Channel, Message
 
-_NUMBERS = 1 << 32  # that messages of a kind may have
 ANY_OVERLAP = Terms()
 NO_GROUPS: Mapping[PartyName, OwnerIds] = MappingProxyType({})
 
 
 # The messages of an alignment, in order: who talks, what both sides agree on, and each role's half ----------------
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """Who this party is, who else takes part, and what carries the messages. Messages of a kind are numbered."""
-
-    me: PartyName
-    label_party: PartyName
-    feature_parties: Sequence[PartyName]
-    channel: Channel
-    grouped: Sequence[PartyName] = ()  # feature parties that hold owners of rows; all parties know which
-    first: int = 0  # the number of a backend's first message
-    buckets: int = 1  # of which the backend matches one
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "feature_parties", tuple(self.feature_parties))
-        object.__setattr__(self, "grouped", tuple(party for party in self.feature_parties if party in self.grouped))
-        parties = self.parties
-        if len(parties) < 2 or len(set(parties)) != len(parties) or self.me not in parties:
-            raise BadParameter(f"an alignment needs distinct parties that include {self.me!r}, got {parties}")
-
-    @property
-    def parties(self) -> tuple[PartyName, ...]:
-        """In the job's order, the label party last."""
-        return (*self.feature_parties, self.label_party)
-
-    def name_backend(self, backend: str) -> str:
-        """What both ends compare."""
-        return f"{backend}, owners at {', '.join(self.grouped)}" if self.grouped else backend
-
-    def for_bucket(self, number: int, buckets: int) -> Conversation:
-        """What a backend says of one bucket of so many: its messages have numbers that no other bucket's have."""
-        return replace(self, first=number * (_NUMBERS // buckets), buckets=buckets)
-
-    def send(self, receiver: PartyName, kind: Kind, number: int, body: bytes) -> None:
-        self.channel.send(Message(self.me, receiver, kind, self.first + number, body))
-
-    def receive(self, sender: PartyName, kind: Kind, number: int) -> bytes:
-        return bytes(self.channel.receive(sender, kind, self.first + number).body)
-
-    def receive_exactly(self, sender: PartyName, kind: Kind, number: int, size: int) -> bytes:
-        """A body of exactly this size."""
-        body = self.receive(sender, kind, number)
-        if len(body) != size:
-            raise self.build_error(sender, f"{kind.name} {number} of {len(body)} bytes, expected {size}")
-        return body
-
-    def build_error(self, sender: PartyName, what: str) -> Malformed:
-        return Malformed(f"alignment: {sender!r} sent {what}")
-
-
-Progress: TypeAlias = Callable[[int, int, str], None]  # ids done, of so many, and what is being done
-
-
-class Backend(Protocol):
-    """Matches the label party's ids with those of each feature party.
-
-    In any protocol of this sort the feature party sends one value for each id of its own, in an order that it alone
-    knows: points here, values of an oblivious function in RR22. So the two ends need to say no more than this: which
-    place in that list each of the label party's ids has, and which row stands behind each place. A backend on, say,
-    RR22 runs its rounds over `talk.send` and `talk.receive` (or takes the peers' addresses in its constructor and
-    talks by itself), has a name that both ends compare, and is passed where `RistrettoBackend` is by default.
-    """
-
-    @property
-    def name(self) -> str:
-        """Protocol and parameters, in ASCII; both ends must have the same."""
-
-    def match_as_label(
-        self, talk: Conversation, ids: Ids, peer_ids: Mapping[PartyName, int], on_progress: Progress
-    ) -> dict[PartyName, RowNumbers]:
-        """For each feature party: the place of each of our rows in that party's list, -1 where it is not there."""
-
-    def match_as_feature(self, talk: Conversation, ids: Ids, peer_ids: int, on_progress: Progress) -> RowNumbers:
-        """The row of ours that stands at each place of the list that the label party saw."""
 
 
 VERSION = 2  # 1 had no buckets
@@ -250,9 +173,20 @@ def align_label_party(
     groups: Mapping[PartyName, OwnerIds] = NO_GROUPS,
     workspace: Workspace | None = None,
 ) -> Alignment:
-    """The label party's half; `groups` are the owners of its rows, for each party that holds owners.
+    """Runs the label party's half of the alignment.
 
-    With a workspace, sets that are too large for it are matched in buckets on disk, unless there are groups.
+    Args:
+        ids: this party's ids.
+        talk: who takes part, and the channel between them.
+        backend: the matching protocol, the same at both ends.
+        terms: smallest overlap and largest peer that this party accepts.
+        on_progress: called with ids done, ids in all, and the stage.
+        groups: owners of its rows, for each party that holds owners.
+        workspace: folder for buckets: sets too large for it are matched there, unless there are groups.
+
+    Raises:
+        NoOverlap: no id is held by all parties.
+        TooLittleOverlap: fewer common rows than some party's `terms` require.
     """
     _require_groups(talk, len(ids), groups)
     brought = {peer: len(groups[peer].ids) if peer in groups else len(ids) for peer in talk.feature_parties}
@@ -318,7 +252,20 @@ def align_feature_party(
     on_progress: Progress = _silent,
     workspace: Workspace | None = None,
 ) -> Alignment:
-    """A feature party's half. The workspace is for buckets, where the label party asks for some."""
+    """Runs a feature party's half of the alignment.
+
+    Args:
+        ids: this party's ids.
+        talk: who takes part, and the channel between them.
+        backend: the matching protocol, the same at both ends.
+        terms: smallest overlap and largest peer that this party accepts.
+        on_progress: called with ids done, ids in all, and the stage.
+        workspace: folder for buckets, where the label party asks for them.
+
+    Raises:
+        NoOverlap: no id is held by all parties.
+        TooLittleOverlap: fewer common rows than some party's `terms` require.
+    """
     is_grouped = talk.me in talk.grouped
     sizes = greet(talk, {talk.label_party: len(ids)}, backend.name, terms) | {talk.me: len(ids)}
     plan = _agree_on_sizes(talk, sizes, terms, workspace)

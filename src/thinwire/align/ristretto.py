@@ -37,8 +37,8 @@ import numpy as np
 import numpy.typing as npt
 
 from thinwire.align.alignment import WorkersFailed
+from thinwire.align.conversation import Conversation, Progress
 from thinwire.align.ids import Ids, RowNumbers, shuffle_rows, tag_size
-from thinwire.align.protocol import Conversation, Progress
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import Kind, PartyName
 
@@ -216,7 +216,15 @@ _STAGE = "matching"
 
 @dataclass(frozen=True, slots=True)
 class RistrettoBackend:
-    """A `Backend`. The parties of a simulation may share one."""
+    """The default `Backend`, on the group ristretto255. The parties of a simulation may share one.
+
+    Args:
+        crew: the worker processes; `ristretto` opens them.
+        chunk: ids per message.
+
+    Raises:
+        BadParameter: `chunk` is out of range.
+    """
 
     crew: WorkerPool
     chunk: int = CHUNK
@@ -254,7 +262,17 @@ class RistrettoBackend:
 
 @contextmanager
 def ristretto(workers: int | None = None, chunk: int = CHUNK) -> Iterator[RistrettoBackend]:
-    """The default backend with workers of its own, for as long as the block lasts."""
+    """The default backend with its own worker processes, for as long as the `with` block lasts.
+
+    Args:
+        workers: number of processes; one per core unless given.
+        chunk: ids per message.
+
+    Examples:
+        >>> with tw.align.ristretto(workers=1) as backend:
+        ...     backend.name
+        'ristretto255, 32768 ids per message'
+    """
     with open_worker_pool(workers) as crew:
         yield RistrettoBackend(crew, chunk)
 

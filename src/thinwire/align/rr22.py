@@ -38,7 +38,7 @@ from thinwire.base.errors import BadInput
 from thinwire.base.types import Kind, PartyName
 
 if TYPE_CHECKING:
-    from thinwire.align.protocol import Conversation, Progress
+    from thinwire.align.conversation import Conversation, Progress
 
 _ITEM = 16  # bytes of an id's hash; two ids have the same with a chance below 2^-88 for a million ids each
 _MESSAGE = 1 << 22  # bytes that travel at a time

@@ -38,7 +38,17 @@ __all__ += ["WireError"]
 
 
 class ThinwireError(Exception):
-    """The root of every error of ours."""
+    """The base class of every error of thinwire.
+
+    Examples:
+        >>> tw.errors.BadParameter.code()
+        'bad-parameter'
+        >>> try:
+        ...     tw.compress.TopK(2.0)
+        ... except tw.errors.ThinwireError as error:
+        ...     error.code()
+        'bad-parameter'
+    """
 
     @classmethod
     def code(cls) -> str:
@@ -47,7 +57,7 @@ class ThinwireError(Exception):
 
 
 class BadInput(ThinwireError, ValueError):
-    """What the caller gave is wrong; the message names the field and the way out."""
+    """The caller's input is wrong; the message names the field and says what to do."""
 
     field: tuple[str, ...] = ()  # of the field, from the outermost table on
     places: tuple[str, ...] = ()  # files and options, the outermost first
@@ -83,7 +93,7 @@ class BadInput(ThinwireError, ValueError):
 
 
 class BadParameter(BadInput):
-    """A parameter is out of its range or of the wrong type."""
+    """A parameter is out of range or of the wrong type."""
 
     argument = ""  # of the class or function, where it is about one
 
@@ -100,7 +110,13 @@ class BadTensor(BadInput):
 
 
 class NotFinite(BadTensor):
-    """A tensor holds NaN or infinity at `index`."""
+    """A tensor holds NaN or infinity.
+
+    Args:
+        value: the one that was found.
+        index: where it stands.
+        where: names the tensor in the message.
+    """
 
     def __init__(self, value: float, index: Sequence[int], where: str = "the tensor") -> None:
         self.value = value
@@ -113,23 +129,23 @@ class NotFinite(BadTensor):
 
 
 class BadFile(BadInput):
-    """A file of data is not there, empty, damaged, or not of a kind that is read."""
+    """A data file is missing, empty, damaged, or of a format that is not supported."""
 
 
 class BadTable(BadInput):
-    """A table cannot be read as a whole: its first line, delimiter, encoding, lines or rows."""
+    """A table cannot be parsed: its header, delimiter, encoding, lines or rows."""
 
 
 class BadColumn(BadInput):
-    """A column is not there, or holds what it must not."""
+    """A column is missing, or holds values that it must not."""
 
 
 class BadIds(BadInput):
-    """Row ids are missing, there twice, or of another table."""
+    """Row ids are missing, repeated, or belong to another table."""
 
 
 class BadLabels(BadInput):
-    """Labels are of one class only, or of a class that no training row has."""
+    """All labels are of one class, or a class has no training rows."""
 
 
 class BadJob(BadInput):
@@ -137,7 +153,7 @@ class BadJob(BadInput):
 
 
 class IncompatibleRecipe(BadInput):
-    """Parts that cannot work together; the message says what to use instead."""
+    """Parts of a recipe that cannot work together; the message says what to use instead."""
 
 
 class BadState(BadInput):
@@ -145,7 +161,7 @@ class BadState(BadInput):
 
 
 class WireError(ThinwireError):
-    """Bytes that are not what engine/wire/FORMAT.md says."""
+    """Bytes that violate the wire format (engine/wire/FORMAT.md)."""
 
 
 class Truncated(WireError):
@@ -153,7 +169,7 @@ class Truncated(WireError):
 
 
 class TrailingBytes(WireError):
-    """The bytes go on after their end."""
+    """Bytes follow after the end of the message."""
 
 
 class UnknownTag(WireError):
@@ -161,11 +177,11 @@ class UnknownTag(WireError):
 
 
 class TooLarge(WireError):
-    """What the bytes announce is over the receiver's cap."""
+    """The bytes announce more than the receiver's limit."""
 
 
 class Malformed(WireError):
-    """A count, order, range or checksum that cannot be."""
+    """A count, order, range or checksum that is impossible."""
 
 
 class Diverged(ThinwireError):
@@ -173,7 +189,14 @@ class Diverged(ThinwireError):
 
 
 class SurrogatesDiffer(ThinwireError):
-    """The two ends of an error-feedback stream hold different surrogates."""
+    """The two ends of an error-feedback stream hold different surrogates.
+
+    Args:
+        stream: its name.
+        round: in which the ends were compared.
+        ours: digest at this end.
+        theirs: digest at the other end; None if it has none.
+    """
 
     def __init__(self, stream: str, round: int, ours: int, theirs: int | None) -> None:
         self.stream = stream

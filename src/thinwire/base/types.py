@@ -12,7 +12,12 @@ Round: TypeAlias = int
 
 
 class Kind(IntEnum):
-    """What a message carries. The numbers are on the wire: add, never change."""
+    """What a message carries. The numbers are on the wire: add, never change.
+
+    Examples:
+        >>> tw.types.Kind.EMBEDDING.value
+        1
+    """
 
     EMBEDDING = 1  # a feature party's symbols, up
     DERIVATIVE = 2  # dL/dh, down

@@ -29,7 +29,34 @@ from thinwire.engine.streams import ErrorFeedback, StreamSpec
 
 @dataclass(frozen=True)
 class Recipe:
-    """What travels, when, and who sees what."""
+    """A method as one value: what is sent, when, and who sees what. `tw.methods` builds the published ones.
+
+    Args:
+        name: shown in tables and reports.
+        uplink: how embeddings go up: `Direct` or `ErrorFeedback`.
+        downlink: how derivatives go down.
+        top: how the top model's parameters go down, under shared labels.
+        schedule: when parties exchange and when they take local steps.
+        labels: `Labels.PRIVATE` or `Labels.SHARED`.
+        aggregation: `Plain()`, or `SecureSum()` to show the label party only the sum.
+        defence: protects labels in the derivatives that go down.
+        order: "exchange_first", or "update_first": update from the surrogates, then send the new embeddings.
+        broadcast: "symbols", or "surrogates": the batch's decoded rows go down instead of the symbols.
+        warm_start: surrogates start at C(h) of all rows instead of 0.
+        on_outage: "wait", or "continue": train on cached exchanges while a party is away.
+        warm_passes: passes of the label party alone over the filled surrogates, before the first exchange.
+        scoring: compressor for rows that are only scored: validation and test rows, predictions.
+        evaluation_step: send only changes of validation rows, in steps of so many standard deviations.
+
+    Raises:
+        IncompatibleRecipe: raised by `check`, with what to use instead.
+
+    Examples:
+        >>> recipe = tw.methods.svfl()
+        >>> recipe.name, recipe.labels.value
+        ('svfl', 'private')
+        >>> recipe.check(parties=2, fusion="sum")
+    """
 
     name: str
     uplink: StreamSpec

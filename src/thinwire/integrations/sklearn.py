@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from thinwire.base.errors import BadInput, BadLabels, BadParameter, BadTable, IncompatibleRecipe
-from thinwire.base.format import quote_names
 from thinwire.base.types import PartyName
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import Loss, squared_error, with_class_weights
@@ -35,6 +34,7 @@ from thinwire.integrations.estimator_models import (
     convert_to_units,
     find_class_weights,
 )
+from thinwire.integrations.labels import code_classes, read_labels, read_values, read_weights
 from thinwire.integrations.party_tables import (
     Table,
     check_party_names,
@@ -81,23 +81,6 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         n_iter_no_change: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        """`parties` has each party's columns by name, number or slice, or None where X is a table for each party.
-
-        Without `parties`, one party named "features" has all columns; where X is a table for each party, they are the
-        parties. `label_party` has the labels: one of the parties, or one more that has no columns.
-
-        `model` "mlp": every bottom model is an MLP of these `hidden` layers and `width`, the top model is linear;
-        20 epochs of tw.methods.thin(), with validation rows scored at 8 bits per value as in jobs of `thinwire
-        init`, and Adam(lr=0.003, weight_decay=0.001), unless others are given.
-        `model` "boosted_trees", or trees to be like, such as tw.learners.BoostedTrees(leaves=8): 40 exchanges of
-        tw.methods.boosting(), all rows in each; `hidden`, `width` and `batch_size` are for networks.
-        `model` "linear", or one to be like, such as tw.learners.Linear(1, l2=0.5, inference=True): regression on all
-        rows, exact, without early stopping; `coefficients_` has each party's table. A plain "linear" has l2 1 for
-        classes, as LogisticRegression, and none for values.
-
-        With `early_stopping`, `validation_fraction` of the rows choose the model that is kept, by its loss, and stop
-        the training after `n_iter_no_change` epochs without a better one (5, trees 8, unless given).
-        """
         self.parties = parties
         self.label_party = label_party
         self.model = model
@@ -137,13 +120,13 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
 
     def _read_rows(self, X: Any, y: Any, sample_weight: Any) -> _TrainingRows:
         tables = self._begin_tables(X)
-        labels = _read_labels(y)
+        labels = read_labels(y)
         rows = _count_rows(tables)
         if len(labels) != rows:
             raise BadInput(f"X has {rows} rows and y {len(labels)}")
         if sample_weight is None:
             return _TrainingRows(tables, labels)
-        weights = _read_weights(sample_weight, rows)
+        weights = read_weights(sample_weight, rows)
         kept = np.flatnonzero(weights)
         return _TrainingRows(
             {name: select_rows(table, kept) for name, table in tables.items()},
@@ -272,9 +255,37 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
     """Classification with two or more classes, whose labels may be text.
 
-    model = VerticalClassifier({"bank": ["age", "income"], "shop": ["visits"]}, label_party="shop")
-    model.fit(X, y).predict_proba(X_new)
-    model.result_.bytes.up        # what went up in training; `result_` is as `thinwire.train` gives it
+    Each party's columns go through a model of its own. `fit` trains it as `tw.train` does; `result_` is its result.
+
+    Args:
+        parties: each party's columns by name, number or slice. None: one party "features" has all columns or, where X
+            is a dict of tables, each table is a party.
+        label_party: the party with the labels: one of the parties, or one more without columns.
+        model: "mlp": an MLP per party and a linear top model. "boosted_trees", or `tw.learners.BoostedTrees(...)`:
+            exchanges of all rows. "linear", or `tw.learners.Linear(...)`: exact regression without early stopping;
+            `coefficients_` has each party's table. A plain "linear" has l2 1 for classes, as scikit-learn's
+            LogisticRegression, and none for values.
+        recipe: a recipe or a method's name; `tw.methods.thin()` with validation rows scored at 8 bits per value, or
+            `tw.methods.boosting()` for trees, unless given.
+        hidden: hidden layers of each party's MLP.
+        width: embedding width of each party's MLP.
+        epochs: 20, or 40 exchanges for trees, unless given.
+        batch_size: rows per round, for networks.
+        optimizer: Adam(lr=0.003, weight_decay=0.001) unless given.
+        class_weight: a weight per class, 1 where none is given; "balanced" for rows / (classes * rows of the class).
+        early_stopping: keep the model with the lowest loss on validation rows, and stop once it no longer falls.
+        validation_fraction: fraction of the rows used for that.
+        n_iter_no_change: epochs without a lower loss before stopping; 5, or 8 for trees, unless given.
+        random_state: seed of batches and initial weights.
+
+    Raises:
+        BadInput: raised by `fit` and `predict`: columns, labels or settings that cannot be used.
+
+    Examples:
+        >>> X, y = torch.rand(60, 3).numpy(), ["good", "bad"] * 30
+        >>> model = tw.VerticalClassifier({"bank": [0, 1], "shop": [2]}, label_party="shop", epochs=1).fit(X, y)
+        >>> model.predict_proba(X).shape, model.result_.bytes.up > 0
+        ((60, 2), True)
     """
 
     def __init__(
@@ -295,10 +306,6 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         n_iter_no_change: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        """As `VerticalRegressor`, and `class_weight`: a weight for each class, 1 where none is given, or "balanced".
-
-        Balanced weights make all classes count alike: rows / (classes * rows of the class).
-        """
         super().__init__(
             parties,
             label_party,
@@ -327,7 +334,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         Weights are normalised by their mean, and rows with weight 0 are dropped.
         """
         rows = self._read_rows(X, y, sample_weight)
-        self.classes_, codes = _code_classes(rows.labels)
+        self.classes_, codes = code_classes(rows.labels)
         loss, outputs = self._kind.classes_loss(len(self.classes_))
         weighted = self._weigh_classes(loss, codes, rows.weights)
         return self._train(replace(rows, labels=codes), weighted, outputs, codes)
@@ -361,7 +368,37 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
 
 
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
-    """One number per row; trained on deviations from the mean, predicted in y's own units."""
+    """Regression: one number per row, trained on deviations from the mean, predicted in y's own units.
+
+    Args:
+        parties: each party's columns by name, number or slice. None: one party "features" has all columns or, where X
+            is a dict of tables, each table is a party.
+        label_party: the party with the labels: one of the parties, or one more without columns.
+        model: "mlp": an MLP per party and a linear top model. "boosted_trees", or `tw.learners.BoostedTrees(...)`:
+            exchanges of all rows. "linear", or `tw.learners.Linear(...)`: exact regression without early stopping;
+            `coefficients_` has each party's table. A plain "linear" has l2 1 for classes, as scikit-learn's
+            LogisticRegression, and none for values.
+        recipe: a recipe or a method's name; `tw.methods.thin()` with validation rows scored at 8 bits per value, or
+            `tw.methods.boosting()` for trees, unless given.
+        hidden: hidden layers of each party's MLP.
+        width: embedding width of each party's MLP.
+        epochs: 20, or 40 exchanges for trees, unless given.
+        batch_size: rows per round, for networks.
+        optimizer: Adam(lr=0.003, weight_decay=0.001) unless given.
+        early_stopping: keep the model with the lowest loss on validation rows, and stop once it no longer falls.
+        validation_fraction: fraction of the rows used for that.
+        n_iter_no_change: epochs without a lower loss before stopping; 5, or 8 for trees, unless given.
+        random_state: seed of batches and initial weights.
+
+    Raises:
+        BadInput: raised by `fit` and `predict`: columns, labels or settings that cannot be used.
+
+    Examples:
+        >>> X, y = torch.rand(60, 3).numpy(), torch.rand(60).numpy()
+        >>> model = tw.VerticalRegressor({"bank": [0, 1], "shop": [2]}, label_party="shop", epochs=1)
+        >>> model.fit(X, y).predict(X).shape
+        (60,)
+    """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """`sample_weight` weights each row's loss; gradients leak weights as they leak labels.
@@ -369,7 +406,7 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
         Weights are normalised by their mean, and rows with weight 0 are dropped.
         """
         rows = self._read_rows(X, y, sample_weight)
-        values = _read_values(rows.labels)
+        values = read_values(rows.labels)
         self.mean_ = float(np.average(values, weights=rows.weights))
         self.deviation_ = float(np.sqrt(np.average((values - self.mean_) ** 2, weights=rows.weights)))
         if not self.deviation_:
@@ -399,66 +436,6 @@ def _resolve_parties(parties: Mapping[PartyName, Any] | None, X: Any) -> Mapping
 
 def _count_rows(tables: Mapping[PartyName, Table]) -> int:
     return len(next(iter(next(iter(tables.values())).values())))
-
-
-def _read_labels(y: Any) -> NDArray[Any]:
-    if y is None:
-        raise BadLabels("fit requires y to be passed, but the target y is None; give one label per row")
-    labels = np.asarray(y)
-    if labels.dtype.kind == "c":
-        raise BadLabels("Complex data not supported: y must hold classes or numbers")
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = column_or_1d(labels, warn=True)
-    if labels.ndim != 1 or not len(labels):
-        raise BadLabels(f"y has shape {labels.shape}, expected one label per row")
-    return labels
-
-
-def _code_classes(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The classes in order, and each row's place among them."""
-    if labels.dtype.kind == "f" and not np.equal(labels, np.floor(labels)).all():
-        raise BadLabels(
-            "y is continuous: it holds numbers that are not classes, such as fractions or NaN; use VerticalRegressor"
-        )
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise BadLabels("y holds infinity, which is not a class; drop these rows in X and y")
-    if labels.dtype.kind == "O" and any(label is None or label != label for label in labels):  # noqa: PLR0124
-        raise BadLabels("y has missing labels; drop these rows in X and y")
-    try:
-        classes, codes = np.unique(labels, return_inverse=True)
-    except TypeError:
-        kinds = sorted({type(label).__name__ for label in labels})
-        raise BadLabels(
-            f"y mixes labels of the types {quote_names(kinds)}; give them one type, such as y.astype(str)"
-        ) from None
-    if len(classes) < 2:
-        raise BadLabels(f"all {len(labels)} labels are {classes[0]!r}, only 1 class; training needs at least two")
-    return classes, codes
-
-
-def _read_values(labels: NDArray[Any]) -> NDArray[np.float64]:
-    try:
-        values = labels.astype(np.float64)
-    except (TypeError, ValueError):
-        raise BadLabels("y holds labels that are not numbers; use VerticalClassifier") from None
-    if not np.isfinite(values).all():
-        raise BadLabels(f"y holds {values[~np.isfinite(values)][0]} in row {int(np.argmin(np.isfinite(values)))}")
-    return values
-
-
-def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
-    try:
-        weights = np.asarray(sample_weight, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise BadInput("sample_weight must hold one number per row") from None
-    weights = np.full(rows, float(weights)) if weights.ndim == 0 else weights
-    if weights.shape != (rows,):
-        raise BadInput(f"sample_weight has shape {weights.shape}, expected ({rows},): one number per row")
-    if not np.isfinite(weights).all() or (weights < 0).any():
-        raise BadInput("sample_weight must be 0 or more for every row, without NaN and infinity")
-    if not weights.any():
-        raise BadInput("sample_weight is zero for all rows; at least one row must count")
-    return weights
 
 
 def choose_validation_rows(groups: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:

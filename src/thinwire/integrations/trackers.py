@@ -50,10 +50,10 @@ class Ending:
 
 
 class RunWriter(ABC):
-    """A follower of one run at a time.
+    """Base of the trackers; each follows one run at a time.
 
-    What keeps it from beginning keeps the run from starting. What goes wrong later, such as a server that is away, is
-    logged once and ends the writing alone: the run is worth more than its copy.
+    An error at the start prevents the run. A later one, such as a server that is down, is logged once and stops the
+    tracking, not the run.
     """
 
     name: ClassVar[str]
@@ -187,9 +187,16 @@ _LONGEST = 500  # characters of a parameter; servers before 2.0 take no more
 
 
 class MLflow(RunWriter):
-    """Metrics, parameters, and the report as an artifact.
+    """Logs metrics and parameters to MLflow, and the report as an artifact.
 
-    Into the run that is active (`with mlflow.start_run():`), which stays open; else into a run of its own.
+    Uses the active run (`with mlflow.start_run():`) and leaves it open; otherwise it starts and ends its own.
+
+    Args:
+        experiment: the one that MLflow is set to, unless given.
+        tracking_uri: the server that MLflow is set to, unless given.
+
+    Raises:
+        BadInput: mlflow is not installed.
     """
 
     name = "mlflow"
@@ -245,7 +252,17 @@ def _status(ending: Ending | None) -> str:
 
 
 class TensorBoard(RunWriter):
-    """Curves of every number; the parameters and the way to the report as text. `tensorboard --logdir` shows them."""
+    """Writes every metric, and the parameters and the path of the report as text, for `tensorboard --logdir`.
+
+    Args:
+        folder: `tensorboard` in the run folder unless given.
+
+    Raises:
+        BadInput: neither tensorboard nor tensorboardX is installed.
+
+    Examples:
+        >>> result = tw.train(job, callbacks=[tw.integrations.TensorBoard("logs")])
+    """
 
     name = "tensorboard"
 
@@ -297,7 +314,15 @@ _SETTINGS = {"console": "off", "disable_git": True, "disable_code": True}
 
 
 class Wandb(RunWriter):
-    """Metrics, the parameters as the run's config, and the report as an artifact."""
+    """Logs metrics to Weights & Biases, with the parameters as config and the report as an artifact.
+
+    Args:
+        project: its name.
+        mode: "offline" keeps everything on this machine; WANDB_MODE decides unless given.
+
+    Raises:
+        BadInput: wandb is not installed.
+    """
 
     name = "wandb"
 
@@ -341,7 +366,18 @@ WRITERS: dict[str, type[RunWriter]] = {writer.name: writer for writer in (Tensor
 
 
 def build_writers(text: str) -> list[RunWriter]:
-    """One for each name, with commas between; refuses what is not known or not installed."""
+    """Builds trackers from their names.
+
+    Args:
+        text: names separated by commas, as --log-to takes them.
+
+    Raises:
+        BadInput: an unknown name, or a tracker that is not installed.
+
+    Examples:
+        >>> [writer.name for writer in tw.integrations.build_writers("tensorboard")]
+        ['tensorboard']
+    """
     names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     if not names:
         raise BadInput(f"--log-to: name one of {', '.join(WRITERS)}, or several separated by commas")

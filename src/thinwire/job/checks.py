@@ -13,10 +13,10 @@ from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, I
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import Codebook, Identity, RandomizedResponse
 from thinwire.engine.models.encoders import Bins, Encoder, RandomProjections
+from thinwire.engine.models.fusion import check_fusion
 from thinwire.engine.models.learners import LEAST_DEVIATION, BoostedTrees
 from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
 from thinwire.engine.models.metrics import metric
-from thinwire.engine.models.networks import check_fusion
 from thinwire.engine.models.regression import REGRESSION_LOSSES, Linear, RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 from thinwire.engine.privacy import Labels, SecureSum

@@ -26,9 +26,9 @@ from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.extras import require_extra
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
+from thinwire.engine.models.fusion import fuse, fusion_width
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import Outputs
-from thinwire.engine.models.networks import fuse, fusion_width
 from thinwire.engine.models.tree_nodes import TreeNodes
 from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, read_party_view

@@ -73,25 +73,29 @@ def load_run(
     code: CodeSources | None = None,
     weights: str = "delivered",
 ) -> TrainedRun:
-    """A run of `train`, to predict with: with the weights that it delivered, or with the "last" ones.
+    """Loads a run of `train` for predictions, with the weights that it delivered or with the "last" ones.
 
-    `modules` are the bottom models by party and the top model under "top", of the shapes they were trained with;
-    their weights are replaced by the run's. Left out, they are built as the job file in the folder says, classes
-    of one's own from `code` alone, never from the folder. A run under a secure sum that has no job file needs its
-    `job`.
+    `modules` must have the shapes that they were trained with; their weights are replaced by the run's. Without them,
+    the models are built from the job file in the folder. Your own classes come from `code` alone, never from the
+    folder.
 
     Args:
-        folder: of a finished run of `tw.train` or `thinwire train`.
+        folder: a finished run of `tw.train` or `thinwire train`.
         modules: bottom models by party, and the top model under "top".
-        job: the job that was trained, where the folder has no job file.
-        code: where classes of one's own may come from.
+        job: the job that was trained, where the folder has no job file; a secure sum needs it.
+        code: where your own classes may come from.
         weights: "delivered" or "last".
 
     Returns:
         The run's models together; `predict` takes features by party.
 
     Raises:
-        BadInput: no folder of a run, one party's folder alone, or modules of other shapes.
+        BadInput: not a run folder, the folder of a single party, or modules of other shapes.
+
+    Examples:
+        >>> result = tw.train(job, callbacks=[], out="run")
+        >>> tw.load_run("run", job=job).predict({"bank": torch.rand(3, 4)}).shape
+        torch.Size([3, 2])
     """
     path = Path(folder)
     if not path.is_dir():

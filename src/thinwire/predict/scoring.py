@@ -21,8 +21,8 @@ from thinwire.base.types import PartyName
 from thinwire.data.prepare import LabelCoding
 from thinwire.engine.channel.base import NoChannel
 from thinwire.engine.compress import Hint, Symbols
+from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.losses import Outputs
-from thinwire.engine.models.networks import fuse
 from thinwire.engine.privacy import PartyIdentity, SecureSum
 from thinwire.engine.privacy.keys import KEY_SIZE
 from thinwire.engine.protocols.context import PartyContext, cast_like

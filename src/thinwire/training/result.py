@@ -43,7 +43,37 @@ def better(metric: str) -> int:
 
 @dataclass
 class Result:
-    """History, bytes and models of a run."""
+    """What a run leaves behind: its history, its bytes and its models. `tw.train` returns one.
+
+    Args:
+        method: the recipe's name.
+        evaluations: one for round 0, one per evaluation, one after the last round; `history` has them as dicts.
+        ledger: bytes and messages by sender, receiver and kind.
+        label_party: its name.
+        models: bottom models by party, and the top model under "top".
+        seconds: wall-clock time of the run.
+        metric: the first metric that the job asks for.
+        target: metric and value, where the job has a target.
+        interrupted: whether Ctrl-C ended the run.
+        stopped_by: "callback" where a callback stopped the run.
+        run_dir: the run folder, where one is kept.
+        privacy: each party's privacy loss.
+        record: what `report` draws.
+        delivered_round: the round whose weights the models have; the last one unless given.
+        handshake_bytes: bytes sent before the first round.
+        quality: ROC curve, calibration and confusion matrix on the test rows.
+        baselines: scores of plain models, where the job asks for baselines.
+        importance: of parties and columns, where the job asks for it.
+        coefficients: tables of a regression, by party.
+        scorecards: bins and points, by party.
+
+    Examples:
+        >>> result = tw.train(job, callbacks=[])
+        >>> result.bytes.total == result.bytes.up + result.bytes.down
+        True
+        >>> sorted(result.models)
+        ['bank', 'top']
+    """
 
     method: str
     evaluations: list[Evaluation]

@@ -13,7 +13,7 @@ from torch import Tensor
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.simulated import Simulation
 from thinwire.engine.compress.randomness import keep_generator
-from thinwire.engine.models.networks import fuse
+from thinwire.engine.models.fusion import fuse
 from thinwire.engine.privacy import Labels, in_process_identities
 from thinwire.engine.privacy.keys import derive_key, frame_values
 from thinwire.engine.programs.program import Control, FeatureProgram, LabelProgram, Observers, Program

@@ -29,6 +29,18 @@ class Codebook(Compressor):
     2^-16 of its range make few enough when merged, they are. It is a contraction of (1 - 2 / levels)^2 / rows. Under
     error feedback round the leaves' values to multiples of one power of two: float32 then adds them exactly, and
     x - G has one value a leaf.
+
+    Args:
+        levels: most values per column that stay exact, 4 or more; or a schedule of it.
+
+    Raises:
+        BadParameter: `levels` is out of range.
+
+    Examples:
+        >>> import torch
+        >>> leaves = torch.tensor([[0.25], [-1.0], [0.25]])
+        >>> tw.compress.Codebook(4).compress(leaves, torch.Generator()).to_tensor().equal(leaves)
+        True
     """
 
     levels: int | Schedule = 64

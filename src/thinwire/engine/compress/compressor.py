@@ -18,7 +18,12 @@ from thinwire.engine.compress.symbols import Symbols
 
 
 class Promise(Enum):
-    """What a compressor promises about |x - C(x)|^2."""
+    """What a compressor promises about |x - C(x)|^2.
+
+    Examples:
+        >>> tw.compress.TopK(0.1).promise.name
+        'CONTRACTION'
+    """
 
     CONTRACTION = "E|x - C(x)|^2 <= (1 - contraction) |x|^2"
     BOUNDED = "an error bound that shrinks with the scale of the message"
@@ -27,7 +32,12 @@ class Promise(Enum):
 
 
 class Remembers(Enum):
-    """Which past derivatives a compressor wants to see in its hint."""
+    """Which past derivatives a compressor wants to see in its hint.
+
+    Examples:
+        >>> tw.compress.TopK(0.1, select="columns").remembers.name
+        'COLUMNS'
+    """
 
     NOTHING = "nothing"
     ROWS = "each row's derivative at its last visit"
@@ -36,7 +46,20 @@ class Remembers(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What a compressor may know besides the message: the round, a past derivative, and how fine to be."""
+    """What a compressor may know besides the message.
+
+    Args:
+        round: the current round, from 0.
+        derivative: the derivative that `Compressor.remembers` asks for; None before the first.
+        level: level of precision; 0 is the coarsest.
+
+    Raises:
+        BadParameter: a negative round.
+
+    Examples:
+        >>> tw.compress.Hint(round=3).level
+        0
+    """
 
     round: int = 0
     derivative: Tensor | None = None
@@ -49,9 +72,16 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class ErrorBound:
-    """Bounds on |x - C(x)|^2 for one message, float rounding included.
+    """Bounds on |x - C(x)|^2 for one message, floating-point rounding included.
 
-    `mean` holds on average over the compressor's own randomness, `worst` for every draw.
+    Args:
+        mean: holds on average over the compressor's own randomness.
+        worst: holds for every draw.
+
+    Examples:
+        >>> import torch
+        >>> tw.compress.Sign().error_bound(torch.tensor([[1.0, -1.0]])).worst < 1e-6
+        True
     """
 
     mean: float
@@ -66,9 +96,13 @@ class ErrorBound:
 
 
 class Compressor(ABC):
-    """Turns a tensor into symbols. The same symbols give the same floats at both ends.
+    """Turns a tensor into symbols. The same symbols decode to the same floats at both ends.
 
-    A subclass is a frozen dataclass: its parameters are its identity.
+    Subclass it as a frozen dataclass, with `promise`, `compress` and `error_bound`: its parameters are its identity.
+
+    Examples:
+        >>> isinstance(tw.compress.TopK(0.1), tw.compress.Compressor)
+        True
     """
 
     selects: ClassVar[bool] = False  # keeps some values and drops the others (first part of Then)

@@ -28,7 +28,18 @@ class ErrorRule:
 
 @dataclass(frozen=True, slots=True)
 class Milestones:
-    """A value from each given round on: ``Milestones((0, 2), (100, 4))``."""
+    """A schedule with a new value from each given round on.
+
+    Args:
+        steps: pairs (round, value); the rounds increase from 0.
+
+    Raises:
+        BadParameter: not pairs, or rounds that do not increase from 0.
+
+    Examples:
+        >>> tw.compress.Milestones((0, 2), (100, 4)).at(150)
+        4
+    """
 
     steps: tuple[tuple[int, float], ...]
 
@@ -49,7 +60,15 @@ class Milestones:
 
 @dataclass(frozen=True, slots=True)
 class Diminishing:
-    """E_t = E_0 / sqrt(t + 1), where E_0 is the error that `start`, the parameter of round 0, makes."""
+    """A schedule whose squared error falls as E_0 / sqrt(t + 1); E_0 is the error that `start` makes in round 0.
+
+    Args:
+        start: the compressor's parameter in round 0.
+
+    Examples:
+        >>> tw.compress.TopK(tw.compress.Diminishing(0.1)).fraction.start
+        0.1
+    """
 
     start: float
 
@@ -59,7 +78,18 @@ class Diminishing:
 
 @dataclass(frozen=True, slots=True)
 class DiminishingError:
-    """E_t = initial / sqrt(t + 1), in the squared units of the message."""
+    """A schedule whose squared error falls as initial / sqrt(t + 1), in squared units of the message.
+
+    Args:
+        initial: squared error allowed in round 0.
+
+    Raises:
+        BadParameter: `initial` is not a positive number.
+
+    Examples:
+        >>> tw.compress.DiminishingError(2.0).initial
+        2.0
+    """
 
     initial: float
 
@@ -75,8 +105,21 @@ class DiminishingError:
 
 @dataclass(frozen=True, slots=True)
 class Refining:
-    """From `coarsest` down: half of it at every level of precision, never below `finest`. The label party says
-    when a run has come to the next level."""
+    """Starts at `coarsest` and halves at every level of precision, never below `finest`.
+
+    The label party decides when a run reaches the next level.
+
+    Args:
+        coarsest: value at level 0.
+        finest: smallest value.
+
+    Raises:
+        BadParameter: a value is not a positive number.
+
+    Examples:
+        >>> [tw.compress.Refining(2.0, 0.5).at(level) for level in range(4)]
+        [2.0, 1.0, 0.5, 0.5]
+    """
 
     coarsest: float
     finest: float

@@ -246,6 +246,11 @@ class Sign(Compressor):
     """The sign of each value times the mean |x| of the message; 0 counts as positive.
 
     |x - C(x)|^2 = |x|^2 - |x|_1^2 / n: a contraction of |x|_1^2 / (n |x|^2), at least 1/n.
+
+    Examples:
+        >>> import torch
+        >>> tw.compress.Sign().compress(torch.tensor([[3.0, -1.0]]), torch.Generator()).to_tensor()
+        tensor([[ 2., -2.]])
     """
 
     promise = Promise.CONTRACTION

@@ -23,12 +23,23 @@ _GAP = -1  # the code of a missing number, as `Bins` writes it
 
 @dataclass(frozen=True, slots=True)
 class RandomizedResponse(Compressor):
-    """Of -1 (a missing value) to bins - 1 each code stays itself, or becomes any other one with equal chances.
+    """Keeps each code from -1 (missing) to bins - 1, or replaces it by any other one with equal probability.
 
-    A code stays with probability e^e / (e^e + bins), where e = epsilon / columns: `epsilon` is that of one row, all
-    its columns together, without a delta. Values are rounded and cut off. It is private only as far as its generator
-    is secret: pass a Keystream with a 256-bit key of the party's own. Each value takes one word of 32 bits, of which
-    every other code has equally many, so the ratio of two chances is at most e^e as it stands.
+    A code is kept with probability e^e / (e^e + bins), where e = epsilon / columns. Values are rounded and clamped.
+    It is private only as long as its generator is secret: pass a `Keystream` with a 256-bit key of the party's own.
+
+    Args:
+        epsilon: of one row, all its columns together; there is no delta.
+        bins: number of codes besides the missing value, 2 or more.
+
+    Raises:
+        BadParameter: a setting is out of range.
+
+    Examples:
+        >>> import torch
+        >>> response = tw.compress.RandomizedResponse(epsilon=2.0, bins=4)
+        >>> response.compress(torch.zeros(5, 2), tw.compress.Keystream(bytes(32))).to_tensor().shape
+        torch.Size([5, 2])
     """
 
     epsilon: float

@@ -44,7 +44,19 @@ def keep_generator() -> Iterator[None]:
 
 
 class Keystream:
-    """The key stream of AES-256-CTR from counter 0; pass one with a secret key for privacy noise."""
+    """The key stream of AES-256-CTR from counter 0. Privacy noise needs one with a secret key.
+
+    Args:
+        key: 32 bytes.
+
+    Raises:
+        BadParameter: the key does not have 32 bytes.
+
+    Examples:
+        >>> stream = tw.compress.Keystream(bytes(32))
+        >>> stream.uniform(4).shape
+        (4,)
+    """
 
     def __init__(self, key: bytes) -> None:
         if len(key) != 32:

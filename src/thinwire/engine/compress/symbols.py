@@ -51,7 +51,13 @@ MOST_ENTRIES = 256  # of a column's codebook: a number is a byte
 
 @runtime_checkable
 class Symbols(Protocol):
-    """What a compressor kept."""
+    """What a compressor kept: `shape`, and `to_tensor()` to decode it.
+
+    Examples:
+        >>> import torch
+        >>> tw.compress.Sign().compress(torch.ones(2, 3), torch.Generator()).shape
+        (2, 3)
+    """
 
     @property
     def shape(self) -> tuple[int, ...]: ...

@@ -114,10 +114,21 @@ _TABLE_BITS = 8  # a symbol that occurs in a column stands in its table
 
 @dataclass(frozen=True, slots=True)
 class Shorter(_TwoParts):
-    """`first` or `second`, message by message: the one with the fewer bits by the entropy of its integers.
+    """`first` or `second`, message by message: whichever takes fewer bits by the entropy of its integers.
 
-    Give the second a finer step: where rows vary in few directions, Shorter(StdGrid(1.5), Directions(0.5)) is
-    shorter and more exact at once; elsewhere it is StdGrid. A message of one or two values is shorter as it is.
+    Give the second a finer step: where rows vary in few directions, Shorter(StdGrid(1.5), Directions(0.5)) is both
+    shorter and more exact; elsewhere it is StdGrid. A message of one or two values is sent as it is.
+
+    Args:
+        first: `StdGrid`, `QSGD` or `Directions`.
+        second: the same, with a finer step.
+
+    Raises:
+        IncompatibleRecipe: a compressor whose size is not known before encoding.
+
+    Examples:
+        >>> str(tw.compress.Shorter(tw.compress.StdGrid(1.5), tw.compress.Directions(0.5))).startswith("Shorter")
+        True
     """
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 
 from thinwire.engine.models import losses, metrics
 from thinwire.engine.models.encoders import Bins, Pretrained, PrincipalDirections, RandomProjections, RawColumns
+from thinwire.engine.models.fusion import FUSIONS, check_fusion, fuse, fusion_width
 from thinwire.engine.models.image_networks import CNN, MVCNN, ResNet18, ViewCNN
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import (
@@ -22,7 +23,6 @@ from thinwire.engine.models.losses import (
 )
 from thinwire.engine.models.metrics import METRICS, Metric, metric
 from thinwire.engine.models.networks import (
-    FUSIONS,
     LSTM,
     MLP,
     BiasTop,
@@ -33,9 +33,6 @@ from thinwire.engine.models.networks import (
     MLPTop,
     ScaledCosine,
     WideAndDeep,
-    check_fusion,
-    fuse,
-    fusion_width,
 )
 from thinwire.engine.models.optimizers import (
     OPTIMIZERS,

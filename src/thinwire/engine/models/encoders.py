@@ -47,10 +47,22 @@ class Encoder(nn.Module):
 
 
 class PrincipalDirections(Encoder):
-    """A row along the directions in which its party's rows vary most, in steps that are the same for all of them.
+    """Projects a row onto the directions in which its party's rows vary most, rounded to a common step.
 
-    The step is as fine as `bits_per_row` allows, by the entropy of the party's own rows; directions along which rows
-    vary by less than 0.7 of a step are left out. `width` is how many directions there are at most.
+    The step is as fine as `bits_per_row` allows, by the entropy of the party's own rows. Directions along which rows
+    vary by less than 0.7 of a step are left out.
+
+    Args:
+        in_features: number of columns.
+        width: most directions that are kept.
+        bits_per_row: size of a row's embedding.
+
+    Raises:
+        BadParameter: a setting is out of range, or there are too many columns.
+
+    Examples:
+        >>> tw.learners.PrincipalDirections(5, width=16).width
+        5
     """
 
     mean: Tensor
@@ -123,10 +135,23 @@ def measure_entropy(column: Tensor) -> float:
 
 
 class Pretrained(Encoder):
-    """A network of yours that learns to rebuild its party's rows, then the principal directions of its outputs.
+    """Trains your network to reconstruct its party's rows, then keeps the principal directions of its outputs.
 
-    For pictures and series, whose variance is not along single directions of their values. The network's outputs are
-    `width` wide.
+    For images and series, whose variance is not along single directions of their values.
+
+    Args:
+        network: a module with weights to train, whose outputs are `width` wide.
+        width: most directions that are kept.
+        bits_per_row: size of a row's embedding, as for `PrincipalDirections`.
+        pretraining: epochs, learning rate and masking; `Pretraining()` unless given.
+
+    Raises:
+        BadParameter: the network has no weights to train.
+
+    Examples:
+        >>> import torch
+        >>> tw.learners.Pretrained(torch.nn.Linear(8, 4), width=4).width
+        4
     """
 
     def __init__(
@@ -157,9 +182,22 @@ class Pretrained(Encoder):
 
 
 class RandomProjections(Encoder):
-    """Sums of a row's values with signs and weights that anybody may know, between -1 and 1; fitted to nothing.
+    """Random projections of a row, between -1 and 1, with public weights; nothing is fitted.
 
-    Those of all parties can be added: the sum is a sketch of the joined row. `party_seed` must differ by party.
+    Those of all parties can be added: the sum is a sketch of the joined row.
+
+    Args:
+        in_features: number of columns.
+        width: number of projections.
+        party_seed: must differ between parties.
+
+    Raises:
+        BadParameter: a size is out of range.
+
+    Examples:
+        >>> import torch
+        >>> tw.learners.RandomProjections(5, width=3)(torch.rand(2, 5)).shape
+        torch.Size([2, 3])
     """
 
     basis: Tensor
@@ -179,12 +217,25 @@ class RandomProjections(Encoder):
 
 
 class Bins(Encoder):
-    """Of every column the number of its bin: quantiles of numbers, the most frequent categories by themselves.
+    """Replaces every column by the number of its bin: quantiles of numbers, the most frequent categories one by one.
 
     A missing number is -1. The first columns, as many as `fields_vocab` has entries, hold codes of categories: the
-    most frequent one is 0; those beyond `bins` - 1 share the last number with gaps and categories that no row had.
+    most frequent category is 0, and all beyond `bins` - 1 share the last number with missing and unseen ones.
 
-    With `edges`, a rising list for each column of numbers, nothing is fitted: categories keep their codes' order.
+    Args:
+        in_features: number of columns.
+        bins: number of bins per column, 2 or more.
+        fields_vocab: number of categories of each of the first columns.
+        edges: an increasing list of bin edges for each numeric column; then nothing is fitted, and categories keep
+            their codes' order.
+
+    Raises:
+        BadParameter: a setting is out of range, or `fields_vocab` has more entries than there are columns.
+
+    Examples:
+        >>> import torch
+        >>> tw.learners.Bins(1, bins=3, edges=[[0.0, 1.0]])(torch.tensor([[-5.0], [0.5], [9.0]])).flatten().tolist()
+        [0.0, 1.0, 2.0]
     """
 
     accepts_gaps: ClassVar[bool] = True
@@ -278,7 +329,13 @@ def find_quantiles(values: Tensor, bins: int) -> Tensor:
 
 
 class RawColumns(Encoder):
-    """The columns as they are, gaps too: the label party's own, which need not travel."""
+    """The columns as they are, with missing values: for the label party's own features, which are not sent.
+
+    Examples:
+        >>> import torch
+        >>> tw.learners.RawColumns()(torch.ones(2, 3)).shape
+        torch.Size([2, 3])
+    """
 
     accepts_gaps: ClassVar[bool] = True
 

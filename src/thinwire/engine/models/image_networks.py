@@ -26,7 +26,23 @@ def convolutions(in_channels: int, channels: Sequence[int]) -> nn.Sequential:
 
 
 class CNN(nn.Module):
-    """[B, in_channels, *image_size] -> [B, width]. PBM-VFL bounds the embedding: out_activation="tanh"."""
+    """Two convolutions and a linear layer: [B, in_channels, *image_size] -> [B, width].
+
+    Args:
+        in_channels: channels of an image.
+        width: embedding width.
+        image_size: height and width, 4 or more each.
+        channels: of the two convolutions.
+        out_activation: such as "tanh", which bounds the embedding for PBM-VFL.
+
+    Raises:
+        BadParameter: a size is out of range, or not two sizes and two channels.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.CNN(1, 8, (12, 12))(torch.rand(2, 1, 12, 12)).shape
+        torch.Size([2, 8])
+    """
 
     def __init__(
         self,
@@ -61,9 +77,22 @@ _GRID = 4  # the linear layer sees 4 x 4 places, whatever the size of the images
 
 
 class MVCNN(nn.Module):
-    """Grey images of a party's views, [B, views, H, W] -> [B, width].
+    """Grey images of a party's views: [B, views, H, W] -> [B, width].
 
-    Every view passes the same convolutions; the maximum over the views then goes to the linear layer.
+    Every view goes through the same convolutions; the maximum over the views goes to the linear layer.
+
+    Args:
+        width: embedding width.
+        views: images per row.
+        out_activation: such as "tanh"; none unless given.
+
+    Raises:
+        BadParameter: a size below 1, or an unknown activation.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.MVCNN(4, views=2)(torch.rand(1, 2, 32, 32)).shape
+        torch.Size([1, 4])
     """
 
     def __init__(self, width: int, views: int = 1, out_activation: str | None = None) -> None:
@@ -83,11 +112,26 @@ class MVCNN(nn.Module):
 
 
 class ViewCNN(nn.Module):
-    """Grey images of a party's views, [B, views, *image_size] -> [B, width]: EF-VFL's network for ModelNet10.
+    """EF-VFL's network for ModelNet10, on grey images of a party's views: [B, views, *image_size] -> [B, width].
 
-    Three normalised 3 x 3 convolutions with ReLU and a 3 x 3 maximum each, the first and the last of which halve the
-    image; of the views the maximum, then a linear layer. The paper leaves it open, the authors' code has it: width
-    16, images of 32 x 32, and a concatenation of the parties.
+    Three normalised 3 x 3 convolutions, each with ReLU and 3 x 3 max pooling; the first and the last halve the image.
+    Then the maximum over the views and a linear layer. The paper does not say; the authors' code uses width 16,
+    images of 32 x 32 and fusion "concat".
+
+    Args:
+        width: embedding width.
+        image_size: height and width, 15 or more each.
+        views: images per row.
+        channels: of the three convolutions.
+        norm: "batch" or "group".
+
+    Raises:
+        BadParameter: a size is out of range, or not two sizes and three channels.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.ViewCNN(4, (32, 32), norm="group")(torch.rand(2, 1, 32, 32)).shape
+        torch.Size([2, 4])
     """
 
     def __init__(
@@ -146,9 +190,21 @@ class _Block(nn.Module):
 class ResNet18(nn.Module):
     """[B, in_channels, H, W] -> [B, width], with a 3 x 3 stem and no first pooling.
 
-    `base_width` 64 is the paper's network, 32 that of EF-VFL's code, 16 one for small machines. norm="batch" needs
-    two rows per batch where images are 8 x 8 or smaller; norm="group" computes every row by itself (Wu & He, 2018),
-    as guarantees for single rows require.
+    Args:
+        in_channels: channels of an image.
+        width: embedding width.
+        base_width: 64 is the paper's network, 32 that of EF-VFL's code, 16 suits small machines.
+        out_activation: such as "tanh"; none unless given.
+        norm: "batch", which needs two rows per batch for images up to 8 x 8, or "group" (Wu & He, 2018), which
+            computes every row by itself, as guarantees for single rows require.
+
+    Raises:
+        BadParameter: a size below 1, or an unknown activation or norm.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.ResNet18(3, 4, base_width=4, norm="group")(torch.rand(1, 3, 16, 16)).shape
+        torch.Size([1, 4])
     """
 
     def __init__(

@@ -18,7 +18,20 @@ Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, labels [B]) ->
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log softmax(logits)[label]. logits [B, C], labels integers [B] from 0 to C - 1."""
+    """-log softmax(logits)[label] of each row.
+
+    Args:
+        logits: [B, C].
+        labels: integers [B] from 0 to C - 1.
+
+    Raises:
+        BadTensor: shapes do not match, or a label is not a class.
+
+    Examples:
+        >>> import torch
+        >>> tw.losses.cross_entropy(torch.zeros(1, 4), torch.tensor([2]))
+        tensor([1.3863])
+    """
     if logits.dim() != 2:
         raise BadTensor(
             f"cross_entropy: the logits have shape {tuple(logits.shape)}, expected [B, C]; for one logit per row "
@@ -29,14 +42,40 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log sigmoid(+-logit). logits [B] or [B, 1], labels 0 or 1."""
+    """-log sigmoid(+-logit) of each row.
+
+    Args:
+        logits: [B] or [B, 1].
+        labels: 0 or 1.
+
+    Raises:
+        BadTensor: shapes do not match, or a label is neither 0 nor 1.
+
+    Examples:
+        >>> import torch
+        >>> tw.losses.binary_cross_entropy(torch.zeros(2), torch.tensor([0, 1]))
+        tensor([0.6931, 0.6931])
+    """
     line = _line(logits, "binary_cross_entropy: the logits")
     classes = _classes(labels, len(line), 2, "binary_cross_entropy")
     return functional.binary_cross_entropy_with_logits(line, classes.to(line.dtype), reduction="none")
 
 
 def squared_error(prediction: Tensor, labels: Tensor) -> Tensor:
-    """(prediction - label)^2. prediction [B] or [B, 1]."""
+    """(prediction - label)^2 of each row.
+
+    Args:
+        prediction: [B] or [B, 1].
+        labels: [B] or [B, 1].
+
+    Raises:
+        BadTensor: shapes do not match.
+
+    Examples:
+        >>> import torch
+        >>> tw.losses.squared_error(torch.tensor([1.0]), torch.tensor([3.0]))
+        tensor([4.])
+    """
     line = _line(prediction, "squared_error: the prediction")
     target = _line(labels, "squared_error: labels")
     _same_rows(len(line), len(target), "squared_error")
@@ -44,7 +83,20 @@ def squared_error(prediction: Tensor, labels: Tensor) -> Tensor:
 
 
 def poisson(log_rate: Tensor, labels: Tensor) -> Tensor:
-    """exp(output) - label * output: counts, by the logarithm of their rate. log_rate [B] or [B, 1], labels from 0."""
+    """exp(output) - label * output of each row: counts, by the logarithm of their rate.
+
+    Args:
+        log_rate: [B] or [B, 1].
+        labels: counts, 0 or more.
+
+    Raises:
+        BadTensor: shapes do not match, or a label is negative.
+
+    Examples:
+        >>> import torch
+        >>> tw.losses.poisson(torch.zeros(1), torch.tensor([2.0]))
+        tensor([1.])
+    """
     line = _line(log_rate, "poisson: the output")
     target = _line(labels, "poisson: labels")
     _same_rows(len(line), len(target), "poisson")
@@ -55,7 +107,17 @@ def poisson(log_rate: Tensor, labels: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class WeightedLoss:
-    """A loss whose rows count by the weight of their class."""
+    """A loss whose rows are weighted by class; `with_class_weights` builds and checks it.
+
+    Args:
+        loss: the plain loss.
+        class_weights: one weight per class.
+
+    Examples:
+        >>> import torch
+        >>> tw.losses.WeightedLoss(tw.losses.binary_cross_entropy, (1.0, 2.0))(torch.zeros(2), torch.tensor([0, 1]))
+        tensor([0.6931, 1.3863])
+    """
 
     loss: Loss
     class_weights: tuple[float, ...]
@@ -70,7 +132,19 @@ class WeightedLoss:
 
 
 def with_class_weights(loss: Loss, class_weights: Sequence[float]) -> Loss:
-    """The loss with each row's value multiplied by its class's weight."""
+    """The loss with each row's value multiplied by its class's weight.
+
+    Args:
+        loss: `cross_entropy`, `binary_cross_entropy` or your own.
+        class_weights: one weight per class, 0 or more, not all 0.
+
+    Raises:
+        BadParameter: a loss without classes, or weights that are not one number per class.
+
+    Examples:
+        >>> tw.losses.with_class_weights(tw.losses.cross_entropy, [1.0, 5.0]).class_weights
+        (1.0, 5.0)
+    """
     if loss in (squared_error, poisson):
         raise BadParameter(f"weighted: {name_loss(loss)} has no classes; use it without class_weights")
     weights = tuple(
@@ -83,9 +157,21 @@ def with_class_weights(loss: Loss, class_weights: Sequence[float]) -> Loss:
 
 
 def find_base_rate(loss: Loss, labels: Tensor, width: int, weights: Tensor | None = None) -> Tensor:
-    """The one output for all rows with the least loss, [width]: the classes' logits or the mean; 0 for other losses.
+    """The constant output with the lowest loss, [width]: the logits of class frequencies, or the mean; else 0.
 
-    Rows count by `weights` where they are given, and by their class's weight.
+    Args:
+        loss: one of `tw.losses`, or your own.
+        labels: [N].
+        width: number of outputs.
+        weights: row weights [N]; class weights of the loss count besides.
+
+    Raises:
+        BadTensor: labels that the loss does not accept.
+
+    Examples:
+        >>> import torch
+        >>> tw.losses.find_base_rate(tw.losses.squared_error, torch.tensor([1.0, 3.0]), width=1).item()
+        2.0
     """
     kind = Outputs.of(loss)
     if kind is Outputs.RAW:
@@ -104,7 +190,16 @@ def find_base_rate(loss: Loss, labels: Tensor, width: int, weights: Tensor | Non
 
 
 def find_plain_loss(loss: Any) -> Any:
-    """Without class weights."""
+    """The loss without its class weights.
+
+    Args:
+        loss: any loss.
+
+    Examples:
+        >>> weighted = tw.losses.with_class_weights(tw.losses.cross_entropy, [1.0, 5.0])
+        >>> tw.losses.find_plain_loss(weighted) is tw.losses.cross_entropy
+        True
+    """
     return loss.loss if isinstance(loss, WeightedLoss) else loss
 
 
@@ -143,7 +238,12 @@ LOSSES: dict[str, Loss] = {
 
 
 class Outputs(Enum):
-    """By the loss that the model was trained with."""
+    """What a model's outputs mean, by the loss that it was trained with.
+
+    Examples:
+        >>> tw.losses.Outputs.of(tw.losses.cross_entropy).value
+        'classes'
+    """
 
     CLASSES = "classes"  # a logit a class
     PROBABILITY = "probability"  # one logit
@@ -190,7 +290,16 @@ class Outputs(Enum):
 
 
 def choose_curvature(loss: Loss, decides_alone: bool) -> float | str:
-    """Of trees under this loss; `decides_alone`: nothing but a bias and the loss stand behind a row's derivative."""
+    """The second derivative that boosted trees assume under this loss.
+
+    Args:
+        loss: one of `tw.losses`, or your own.
+        decides_alone: whether nothing but a bias and the loss stands behind a row's derivative.
+
+    Examples:
+        >>> tw.losses.choose_curvature(tw.losses.squared_error, decides_alone=True)
+        2.0
+    """
     if Outputs.of(loss) is Outputs.VALUE:
         return 2.0
     if Outputs.of(loss) is Outputs.COUNT:  # it is the rate, which no derivative shows
@@ -199,7 +308,15 @@ def choose_curvature(loss: Loss, decides_alone: bool) -> float | str:
 
 
 def name_loss(loss: Callable[[Tensor, Tensor], Tensor]) -> str:
-    """A loss by its name, and its class weights; never by its address."""
+    """The loss's name and class weights, for messages and digests.
+
+    Args:
+        loss: any loss.
+
+    Examples:
+        >>> tw.losses.name_loss(tw.losses.poisson)
+        'poisson'
+    """
     if isinstance(loss, WeightedLoss):
         return f"{name_loss(loss.loss)} weighted by {list(loss.class_weights)}"
     return getattr(loss, "__name__", type(loss).__name__)

@@ -24,7 +24,18 @@ Compute: TypeAlias = Callable[[Tensor, Tensor], float]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """compute(outputs, labels) as one number, and which way is better."""
+    """A metric by name: how to compute it, and which way is better.
+
+    Args:
+        name: such as "auc".
+        compute: called with outputs and labels; returns a number.
+        higher_is_better: False for losses.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.metric("accuracy").compute(torch.tensor([[0.0, 1.0]]), torch.tensor([1]))
+        1.0
+    """
 
     name: str
     compute: Compute
@@ -32,7 +43,18 @@ class Metric:
 
 
 def metric(name: str) -> Metric:
-    """The metric of that name."""
+    """Looks up a metric.
+
+    Args:
+        name: one of `tw.models.METRICS`, such as "accuracy", "auc" or "f1".
+
+    Raises:
+        BadParameter: no such metric; the message names the nearest.
+
+    Examples:
+        >>> tw.models.metric("auc").higher_is_better
+        True
+    """
     if name in METRICS:
         return METRICS[name]
     raise BadParameter(f"metric {name!r} is not one of {', '.join(METRICS)}{did_you_mean(str(name), METRICS)}")

@@ -66,7 +66,22 @@ def build_activation(name: str | None, owner: object, field: str = "activation")
 
 
 class LinearBottom(nn.Module):
-    """activation(W x + b), the rows' features flattened: [B, ...] -> [B, width]."""
+    """activation(W x + b) of the flattened features: [B, ...] -> [B, width].
+
+    Args:
+        in_features: values per row.
+        width: embedding width.
+        bias: whether to add b.
+        activation: such as "relu" or "tanh"; none unless given.
+
+    Raises:
+        BadParameter: a size below 1, or an unknown activation.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.LinearBottom(4, 2)(torch.rand(3, 2, 2)).shape
+        torch.Size([3, 2])
+    """
 
     def __init__(self, in_features: int, width: int, bias: bool = True, activation: str | None = None) -> None:
         super().__init__()
@@ -81,7 +96,24 @@ class LinearBottom(nn.Module):
 
 
 class MLP(nn.Module):
-    """Linear layers with an activation between them, the rows' features flattened: [B, ...] -> [B, width]."""
+    """Linear layers with an activation between them, on flattened features: [B, ...] -> [B, width].
+
+    Args:
+        in_features: values per row.
+        hidden: widths of the hidden layers.
+        width: embedding width.
+        activation: between the layers.
+        out_activation: after the last layer; none unless given.
+        bias: whether the layers have one.
+
+    Raises:
+        BadParameter: a size below 1, or an unknown activation.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.MLP(4, [16], 2)(torch.rand(3, 4)).shape
+        torch.Size([3, 2])
+    """
 
     def __init__(
         self,
@@ -108,7 +140,20 @@ class MLP(nn.Module):
 
 
 class LinearTop(nn.Module):
-    """W h + b: [B, in_features] -> [B, classes]. One class: a logit or a prediction, [B, 1]."""
+    """W h + b: [B, in_features] -> [B, classes].
+
+    Args:
+        in_features: width of the fused embeddings.
+        classes: number of outputs; 1 for a logit or a value.
+        bias: whether to add b.
+
+    Raises:
+        BadParameter: a size below 1.
+
+    Examples:
+        >>> tw.models.LinearTop(8, 3).linear.out_features
+        3
+    """
 
     def __init__(self, in_features: int, classes: int, bias: bool = True) -> None:
         super().__init__()
@@ -121,7 +166,23 @@ class LinearTop(nn.Module):
 
 
 class MLPTop(MLP):
-    """Fully connected layers: [B, in_features] -> [B, classes]; `dropout` of each layer's input."""
+    """An MLP as top model: [B, in_features] -> [B, classes].
+
+    Args:
+        in_features: width of the fused embeddings.
+        hidden: widths of the hidden layers.
+        classes: number of outputs.
+        activation: between the layers.
+        dropout: of each layer's input, from 0 to below 1.
+
+    Raises:
+        BadParameter: a setting is out of range.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.MLPTop(4, [8], 3)(torch.rand(2, 4)).shape
+        torch.Size([2, 3])
+    """
 
     def __init__(
         self,
@@ -138,7 +199,18 @@ class MLPTop(MLP):
 
 
 class BiasTop(nn.Module):
-    """h + b: [B, width] -> [B, width]. Embeddings are the outputs' parts; boosted trees are made for it."""
+    """h + b: [B, width] -> [B, width]. Embeddings add up to the outputs; boosted trees need this top model.
+
+    Args:
+        width: number of outputs.
+
+    Raises:
+        BadParameter: a width below 1.
+
+    Examples:
+        >>> tw.models.BiasTop(2).bias.shape
+        torch.Size([2])
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -156,11 +228,24 @@ class BiasTop(nn.Module):
 
 
 class InteractionTop(BiasTop):
-    """The parties' first outputs added up, a bias, and products of the others: [B, in_features] -> [B, classes].
+    """Sum of the parties' outputs, a bias, and products between parties: [B, in_features] -> [B, classes].
 
-    Of every party come `classes` outputs that are summed, then `pairs` for each of them: output c gains the
+    Each party sends `classes` outputs that are summed, then `pairs` factors for each of them: output c gains the
     products v_ck w_ck of any two parties, summed over its pairs k (a factorisation machine; Rendle, 2010). So models
-    that see one party's columns each say together what depends on two parties' at once. Fusion is concat.
+    that see one party's columns each can express what depends on two parties at once. Needs fusion "concat".
+
+    Args:
+        in_features: all parties' embeddings together.
+        classes: number of outputs.
+        pairs: factors per output and party.
+
+    Raises:
+        BadParameter: `in_features` is not a multiple of a party's width, or there is only one party.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.InteractionTop(6, classes=1, pairs=2)(torch.rand(4, 6)).shape
+        torch.Size([4, 1])
     """
 
     def __init__(self, in_features: int, classes: int = 1, pairs: int = 2) -> None:
@@ -185,10 +270,21 @@ class InteractionTop(BiasTop):
 
 
 class ScaledCosine(nn.Module):
-    """scale * cos(left half, right half), a logit per row: [B, 2 E] -> [B]. The scale is learned.
+    """scale * cos(left half, right half), one logit per row: [B, 2 E] -> [B]. The scale is learned.
 
-    A half that is all zeros has cosine 0 and passes no derivative: sparse messages hold such rows, and
-    the cosine's own slope has no bound there.
+    A half that is all zeros has cosine 0 and passes no gradient: sparse messages hold such rows, and the cosine's own
+    gradient is unbounded there.
+
+    Args:
+        scale: initial value, above 0.
+
+    Raises:
+        BadParameter: `scale` is not positive.
+
+    Examples:
+        >>> import torch
+        >>> round(tw.models.ScaledCosine(10.0)(torch.ones(1, 4)).item())
+        10
     """
 
     def __init__(self, scale: float = 10.0) -> None:
@@ -245,7 +341,23 @@ class CategoryTable(nn.Module):
 
 
 class DeepTower(nn.Module):
-    """Category ids in the first columns, then dense ones: [B, fields + dense_features] -> [B, width]."""
+    """Embeddings of categories and an MLP: [B, fields + dense_features] -> [B, width]; category ids come first.
+
+    Args:
+        fields_vocab: number of categories of each of the first columns.
+        dense_features: numeric columns after them.
+        embedding_width: of each category.
+        hidden: widths of the MLP's hidden layers.
+        width: embedding width.
+
+    Raises:
+        BadParameter: a size is out of range, or there is no column.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.DeepTower([10, 4], 3, 8, [16], width=6)(torch.zeros(2, 5)).shape
+        torch.Size([2, 6])
+    """
 
     def __init__(
         self,
@@ -287,7 +399,23 @@ class DeepTower(nn.Module):
 
 
 class WideAndDeep(DeepTower):
-    """The deep tower's output and, in a last column, a linear model of the same features: [B, width + 1]."""
+    """A deep tower, and a linear model of the same features in the last column: [B, width + 1].
+
+    Args:
+        fields_vocab: number of categories of each of the first columns.
+        dense_features: numeric columns after them.
+        embedding_width: of each category.
+        hidden: widths of the MLP's hidden layers.
+        width: of the deep tower.
+
+    Raises:
+        BadParameter: a size is out of range, or there is no column.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.WideAndDeep([10], 2, 4, [8], width=3)(torch.zeros(2, 3)).shape
+        torch.Size([2, 4])
+    """
 
     def __init__(
         self,
@@ -316,7 +444,22 @@ class WideAndDeep(DeepTower):
 
 
 class LSTM(nn.Module):
-    """[B, T, in_features] -> the last hidden state -> [B, width]."""
+    """[B, T, in_features] -> the last hidden state -> [B, width].
+
+    Args:
+        in_features: values per time step.
+        hidden: width of the hidden state.
+        width: embedding width.
+        out_activation: such as "tanh"; none unless given.
+
+    Raises:
+        BadParameter: a size below 1, or an unknown activation.
+
+    Examples:
+        >>> import torch
+        >>> tw.models.LSTM(3, hidden=8, width=4)(torch.rand(2, 10, 3)).shape
+        torch.Size([2, 4])
+    """
 
     def __init__(self, in_features: int, hidden: int, width: int, out_activation: str | None = None) -> None:
         super().__init__()
@@ -331,43 +474,3 @@ class LSTM(nn.Module):
         _, (last, _) = self.lstm(x)  # [1, B, hidden]
         h: Tensor = self.activation(self.linear(last[0]))
         return h
-
-
-# How embeddings meet at the label party: sum, mean or concat, always in party order -------------------------------
-
-
-FUSIONS = ("sum", "mean", "concat")
-
-
-def check_fusion(kind: str, widths: Sequence[int]) -> None:
-    """The parties' embedding widths can be fused in this way."""
-    if kind not in FUSIONS:
-        raise BadParameter(f"fusion must be one of {', '.join(map(repr, FUSIONS))}, got {kind!r}")
-    if not widths:
-        raise BadParameter("fusion needs the embedding of at least one party, got none")
-    if kind != "concat" and len(set(widths)) > 1:
-        raise BadParameter(
-            f"fusion {kind!r} adds embeddings, but their widths differ: {', '.join(map(str, widths))}; "
-            "use fusion='concat', or give every bottom model the same width"
-        )
-
-
-def fusion_width(kind: str, widths: Sequence[int]) -> int:
-    """How wide the top model's input is."""
-    check_fusion(kind, widths)
-    return sum(widths) if kind == "concat" else widths[0]
-
-
-def fuse(kind: str, embeddings: Sequence[Tensor]) -> Tensor:
-    """h_1..h_K, each [B, E_k], as the top model's input [B, E]."""
-    if any(h.dim() != 2 or len(h) != len(embeddings[0]) for h in embeddings):
-        shapes = ", ".join(str(tuple(h.shape)) for h in embeddings)
-        raise BadTensor(f"fusion needs embeddings [B, E] with the same rows, got {shapes}")
-    check_fusion(kind, [h.shape[1] for h in embeddings])
-    if kind == "concat":
-        return torch.cat(list(embeddings), dim=1)
-    # Left to right: floating-point sums depend on their order, and both ends must agree to the bit.
-    total = embeddings[0]
-    for h in embeddings[1:]:
-        total = total + h
-    return total / len(embeddings) if kind == "mean" else total

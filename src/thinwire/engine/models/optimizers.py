@@ -30,7 +30,18 @@ class _Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Constant(_Scaled):
-    """lr in every round."""
+    """A constant learning rate.
+
+    Args:
+        lr: above 0.
+
+    Raises:
+        BadParameter: `lr` is not positive.
+
+    Examples:
+        >>> tw.models.Constant(0.1).at(round=5, total_rounds=10)
+        0.1
+    """
 
     def at(self, round: int, total_rounds: int) -> float:
         return self.lr
@@ -38,7 +49,18 @@ class Constant(_Scaled):
 
 @dataclass(frozen=True, slots=True)
 class InverseRoot(_Scaled):
-    """lr / sqrt(T) in every round, T the rounds of the whole run."""
+    """lr / sqrt(T) in every round, T the rounds of the whole run.
+
+    Args:
+        lr: above 0.
+
+    Raises:
+        BadParameter: `lr` is not positive.
+
+    Examples:
+        >>> tw.models.InverseRoot(1.0).at(round=0, total_rounds=100)
+        0.1
+    """
 
     def at(self, round: int, total_rounds: int) -> float:
         return self.lr / sqrt(total_rounds)
@@ -46,7 +68,18 @@ class InverseRoot(_Scaled):
 
 @dataclass(frozen=True, slots=True)
 class OverRound(_Scaled):
-    """lr / (t + 1)."""
+    """lr / (t + 1) in round t.
+
+    Args:
+        lr: above 0.
+
+    Raises:
+        BadParameter: `lr` is not positive.
+
+    Examples:
+        >>> tw.models.OverRound(1.0).at(round=3, total_rounds=10)
+        0.25
+    """
 
     def at(self, round: int, total_rounds: int) -> float:
         return self.lr / (round + 1)
@@ -54,7 +87,19 @@ class OverRound(_Scaled):
 
 @dataclass(frozen=True, slots=True)
 class StepMilestones(_Scaled):
-    """lr, multiplied by each factor from its round on: ``StepMilestones(0.1, ((100, 0.5), (200, 0.1)))``."""
+    """A learning rate that is multiplied by each factor from its round on.
+
+    Args:
+        lr: above 0.
+        milestones: pairs (round, factor); the rounds increase.
+
+    Raises:
+        BadParameter: not pairs, or rounds that do not increase.
+
+    Examples:
+        >>> tw.models.StepMilestones(1.0, ((100, 0.5), (200, 0.1))).at(150, total_rounds=300)
+        0.5
+    """
 
     milestones: tuple[tuple[int, float], ...]
 
@@ -87,7 +132,19 @@ class StepMilestones(_Scaled):
 
 @dataclass(frozen=True, slots=True)
 class Cosine(_Scaled):
-    """Half a cosine wave, from lr in round 0 down to `minimum` in the last round."""
+    """Half a cosine wave, from `lr` in round 0 down to `minimum` in the last round.
+
+    Args:
+        lr: above 0.
+        minimum: from 0 to `lr`.
+
+    Raises:
+        BadParameter: a value is out of range.
+
+    Examples:
+        >>> tw.models.Cosine(0.1).at(round=0, total_rounds=10)
+        0.1
+    """
 
     minimum: float = 0.0
 
@@ -140,9 +197,14 @@ def spare_compiler(kind: Any) -> Any:
 
 
 class OptimizerSpec:
-    """What an optimiser is, without the parameters it moves. `lr` is a number or a learning rate.
+    """Base of `tw.SGD`, `tw.Adam` and `tw.AdaGrad`: an optimizer without the parameters it updates.
 
-    `averaging`: models are evaluated, delivered and used for predictions with a running average of their weights.
+    `lr` is a number or a schedule. With `averaging`, models are evaluated, delivered and used for predictions with a
+    running average of their weights.
+
+    Examples:
+        >>> isinstance(tw.Adam(lr=0.003), tw.models.OptimizerSpec)
+        True
     """
 
     __slots__ = ()
@@ -288,6 +350,18 @@ OPTIMIZERS: dict[str, type[OptimizerSpec]] = {"sgd": SGD, "adam": Adam, "adagrad
 
 
 def set_lr(optimizer: optim.Optimizer, value: float) -> None:
-    """Use this learning rate from the next step on."""
+    """Sets the learning rate from the next step on.
+
+    Args:
+        optimizer: a torch optimizer.
+        value: the learning rate.
+
+    Examples:
+        >>> import torch
+        >>> optimizer = tw.SGD(lr=0.1).build(torch.nn.Linear(2, 1).parameters())
+        >>> tw.models.set_lr(optimizer, 0.01)
+        >>> optimizer.param_groups[0]["lr"]
+        0.01
+    """
     for group in optimizer.param_groups:
         group["lr"] = value

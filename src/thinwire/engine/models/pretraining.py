@@ -18,7 +18,21 @@ _WIDER = 4  # the decoder's hidden layer, in embeddings
 
 @dataclass(frozen=True, slots=True)
 class Pretraining:
-    """How long, and how much of a row is hidden."""
+    """How a network is pre-trained on its party's own rows: it fills in values that were masked.
+
+    Args:
+        epochs: passes over the rows.
+        lr: learning rate.
+        batch_rows: rows per batch.
+        hidden_share: fraction of each row's values that is masked.
+
+    Raises:
+        BadParameter: a setting is out of range.
+
+    Examples:
+        >>> tw.learners.Pretraining(epochs=3).hidden_share
+        0.25
+    """
 
     epochs: int = 10
     lr: float = 0.001

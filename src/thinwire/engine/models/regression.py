@@ -104,9 +104,18 @@ class Linear(nn.Module):
 
 
 class RegressionTop(nn.Module):
-    """h + intercept: [B, 1] -> [B, 1]. The label party fits it, and how far every party's coefficients go, exactly.
+    """h + intercept: [B, 1] -> [B, 1]. The label party fits it, and the step of every party's coefficients, exactly.
 
-    It is settled, and the run ends, once the coefficients of no party change by more than `tolerance` of the largest.
+    Args:
+        l2: ridge penalty of all coefficients.
+        tolerance: the run ends once no coefficient changes by more than this fraction of the largest.
+
+    Raises:
+        BadParameter: a setting is out of range.
+
+    Examples:
+        >>> tw.learners.RegressionTop(l2=0.1).intercept.item()
+        0.0
     """
 
     first_direction: ClassVar[Round] = 0  # the round in which parties first send one

@@ -55,12 +55,30 @@ class Bin:
 
 
 class Scorecard(Linear):
-    """WoE(x) b: one output per row, under a `ScorecardTop`; the columns stay as they are, with missing values.
+    """WoE(x) b: one output per row, under a `ScorecardTop`. Columns stay as they are, with missing values.
 
-    Numbers fall into `bins` quantiles, the first columns, as many as `fields_vocab` has entries, hold codes of
-    categories. Bins with less than `min_share` of the rows, or of one class, are merged: numbers with a neighbour,
-    categories with each other. `monotone` merges until the WoE of numbers only rises or only falls. Columns with an
-    information value under `min_iv` are left out. `smoothing` adds so many average rows to every bin.
+    Numbers fall into quantile bins. Bins that are too small, or hold one class only, are merged: numbers with a
+    neighbour, categories with each other. The first columns, as many as `fields_vocab` has entries, hold category
+    codes.
+
+    Args:
+        in_features: number of columns.
+        bins: quantile bins per numeric column.
+        min_share: smallest bin, as a fraction of the rows.
+        monotone: merge until the WoE of a numeric column only rises or only falls.
+        min_iv: columns with a lower information value are left out.
+        smoothing: number of average rows added to every bin.
+        points_to_double_odds: points that double the odds of a good row; the same as the top model's.
+        l2: ridge penalty of the coefficients.
+        inference: standard errors and p-values of the coefficients, at the end.
+        fields_vocab: number of categories of each of the first columns.
+
+    Raises:
+        BadParameter: a setting is out of range.
+
+    Examples:
+        >>> tw.learners.Scorecard(3, bins=5).in_features
+        3
     """
 
     accepts_gaps: ClassVar[bool] = True
@@ -275,9 +293,25 @@ def find_factor(points_to_double_odds: float) -> float:
 
 
 class ScorecardTop(RegressionTop):
-    """h + intercept, and the scale of points: `base_score` where good rows are `base_odds` times as likely as bad.
+    """h + intercept, and the scale of points.
 
     score = base_score + factor * (ln(odds of good) - ln(base_odds)), factor = points_to_double_odds / ln 2.
+
+    Args:
+        base_score: score of a row whose odds of being good are `base_odds`.
+        base_odds: good rows per bad row at the base score.
+        points_to_double_odds: points that double the odds.
+        l2: ridge penalty of all coefficients.
+        tolerance: the run ends once no coefficient changes by more than this fraction of the largest.
+
+    Raises:
+        BadParameter: a setting is out of range.
+
+    Examples:
+        >>> import math, torch
+        >>> odds_of_bad = torch.tensor([[-math.log(50)]])
+        >>> round(tw.learners.ScorecardTop().score(odds_of_bad).item())
+        600
     """
 
     first_direction: ClassVar[Round] = 1  # in round 0 bins are counted

@@ -16,11 +16,23 @@ from thinwire.engine.compress.parameters import require_number, require_size
 def bound_efvfl_step(
     smoothness: float, slope: float, parties: int, contraction: float, private_labels: bool = False
 ) -> float:
-    """EF-VFL, Theorem 1: 1 / (sqrt(rho) L + L), rho = K H^4 ((1 + sqrt(1 - alpha)) / alpha - 1)^2.
+    """EF-VFL's largest learning rate, Theorem 1: 1 / (sqrt(rho) L + L).
 
-    `smoothness` is that of the loss in all weights, or in all embeddings, whichever is larger; `slope` is H, the most
-    that the Euclidean norm of a bottom model's derivative reaches, all rows and columns together; `contraction` is
-    alpha, as `compressor.contraction(shape)` says. With private labels K + 1 stands for K (Appendix B.1).
+    rho = K H^4 ((1 + sqrt(1 - alpha)) / alpha - 1)^2.
+
+    Args:
+        smoothness: L, of the loss in all weights or in all embeddings, whichever is larger.
+        slope: H, the largest Euclidean norm of a bottom model's derivative, all rows and columns together.
+        parties: K.
+        contraction: alpha, as `compressor.contraction(shape)` returns it.
+        private_labels: K + 1 instead of K (Appendix B.1).
+
+    Raises:
+        BadParameter: a value is out of range.
+
+    Examples:
+        >>> tw.models.bound_efvfl_step(smoothness=2.0, slope=1.0, parties=4, contraction=1.0)
+        0.5
     """
     owner = "bound_efvfl_step"
     smoothness, slope = (_require_positive(owner, *pair) for pair in (("smoothness", smoothness), ("slope", slope)))
@@ -31,9 +43,21 @@ def bound_efvfl_step(
 
 
 def bound_efvfl_linear_step(smoothness: float, curvature: float, contraction: float) -> float:
-    """EF-VFL, Theorem 2: the largest eta with eta^2 L^2 (1 - mu / L) + eta mu <= alpha^2.
+    """EF-VFL's largest learning rate, Theorem 2: the largest eta with eta^2 L^2 (1 - mu / L) + eta mu <= alpha^2.
 
-    `curvature` is mu of the Polyak-Lojasiewicz inequality; with such a step the loss falls by 1 - eta mu a round.
+    With this learning rate the loss falls by a factor of 1 - eta mu per round.
+
+    Args:
+        smoothness: L, of the loss in all parameters.
+        curvature: mu of the Polyak-Lojasiewicz inequality, at most L.
+        contraction: alpha, as `compressor.contraction(shape)` returns it.
+
+    Raises:
+        BadParameter: a value is out of range.
+
+    Examples:
+        >>> tw.models.bound_efvfl_linear_step(1.0, 1.0, 0.5)
+        0.25
     """
     owner = "bound_efvfl_linear_step"
     smoothness, mu = (
@@ -48,10 +72,19 @@ def bound_efvfl_linear_step(smoothness: float, curvature: float, contraction: fl
 
 
 def bound_cvfl_step(smoothness: float, local_steps: int, party_smoothness: Sequence[float] = ()) -> float:
-    """C-VFL, Theorems 4.2 and 4.4: 1 / (16 Q max(L, max_m L_m)), and below 1.
+    """C-VFL's largest learning rate, Theorems 4.2 and 4.4: 1 / (16 Q max(L, max_m L_m)), and below 1.
 
-    `party_smoothness` are the L_m, of the loss in each party's own parameters; none of them is above L where all
-    parameters count.
+    Args:
+        smoothness: L, of the loss in all parameters.
+        local_steps: Q.
+        party_smoothness: L_m, of the loss in each party's own parameters; none exceeds L.
+
+    Raises:
+        BadParameter: a value is not positive.
+
+    Examples:
+        >>> tw.models.bound_cvfl_step(smoothness=1.0, local_steps=1)
+        0.0625
     """
     owner = "bound_cvfl_step"
     steps = require_size(owner, "local_steps", local_steps)
@@ -60,14 +93,36 @@ def bound_cvfl_step(smoothness: float, local_steps: int, party_smoothness: Seque
 
 
 def bound_pbm_step(smoothness: float) -> float:
-    """PBM-VFL, Theorem 5.2: below 1 / (2 L)."""
+    """PBM-VFL's largest learning rate, Theorem 5.2: 1 / (2 L).
+
+    Args:
+        smoothness: L, of the loss in all parameters.
+
+    Raises:
+        BadParameter: `smoothness` is not positive.
+
+    Examples:
+        >>> tw.models.bound_pbm_step(2.0)
+        0.25
+    """
     return 1 / (2 * _require_positive("bound_pbm_step", "smoothness", smoothness))
 
 
 def choose_celu_step(smoothness: float, gap: float, steps: int, variance: float) -> float:
-    """CELU-VFL, Theorem 1 (its proof): min(3 / (2 L), sqrt((f(x_0) - f*) / (L T V))).
+    """CELU-VFL's learning rate, Theorem 1 (its proof): min(3 / (2 L), sqrt((f(x_0) - f*) / (L T V))).
 
-    `gap` is f(x_0) - f*, `steps` T, `variance` V, the mean square of what stale and sampled gradients are off by.
+    Args:
+        smoothness: L, of the loss in all parameters.
+        gap: f(x_0) - f*.
+        steps: T.
+        variance: V, the mean squared error of stale and sampled gradients.
+
+    Raises:
+        BadParameter: a value is not positive.
+
+    Examples:
+        >>> tw.models.choose_celu_step(smoothness=1.0, gap=1.0, steps=100, variance=1.0)
+        0.1
     """
     owner = "choose_celu_step"
     given = {"smoothness": smoothness, "gap": gap, "variance": variance}

@@ -25,7 +25,12 @@ from thinwire.engine.compress.randomness import Keystream
 
 
 class Labels(Enum):
-    """Who may see the labels, and so what travels down."""
+    """Who may see the labels, and so what travels down.
+
+    Examples:
+        >>> tw.methods.efvfl(tw.compress.TopK(0.1), labels="private").labels is tw.privacy.Labels.PRIVATE
+        True
+    """
 
     PRIVATE = "private"
     """Only the label party sees labels; the others see gradients (derivatives), which leak labels unless defended."""
@@ -36,7 +41,12 @@ class Labels(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NoDefence:
-    """Derivatives and labels as they are: derivatives then tell the labels."""
+    """Derivatives and labels as they are: the derivatives reveal the labels.
+
+    Examples:
+        >>> tw.methods.svfl().defence == tw.privacy.NoDefence()
+        True
+    """
 
     def labels(self, labels: Tensor, classes: int, rng: Keystream) -> Tensor:
         """The labels to train on; drawn once a run."""
@@ -51,8 +61,12 @@ class NoDefence:
 class MaxNorm:
     """Noise along each row's own derivative until its norm is the batch's largest, on average (Li et al., 2022).
 
-    E |g + noise|^2 = max |g|^2 for every row, and the average is still g. Against the norm, that is; a row with the
-    largest norm goes out as it is, and its direction with it.
+    E |g + noise|^2 = max |g|^2 for every row, and the mean is still g. It hides norms only: a row with the largest
+    norm is sent as it is, with its direction.
+
+    Examples:
+        >>> tw.privacy.MaxNorm() == tw.privacy.MaxNorm()
+        True
     """
 
     def labels(self, labels: Tensor, classes: int, rng: Keystream) -> Tensor:
@@ -72,10 +86,19 @@ class MaxNorm:
 
 @dataclass(frozen=True, slots=True)
 class Marvell:
-    """Noise for each class that makes the two classes' derivatives least unlike, for its power (Li et al., 2022).
+    """Noise per class that makes the two classes' derivatives hardest to tell apart for its power (Li et al., 2022).
 
-    `power` is the noise's average squared norm, in units of |mean of class 1 - mean of class 0|^2. Means and spreads
-    are the batch's own. For labels 0 and 1. See below for what is minimised.
+    Means and variances are the batch's own. For labels 0 and 1.
+
+    Args:
+        power: the noise's mean squared norm, in units of |mean of class 1 - mean of class 0|^2.
+
+    Raises:
+        BadParameter: `power` is not positive.
+
+    Examples:
+        >>> tw.privacy.Marvell(power=4.0).power
+        4.0
     """
 
     power: float
@@ -105,10 +128,20 @@ class Marvell:
 
 @dataclass(frozen=True, slots=True)
 class LabelDP:
-    """Trains on labels of which some are wrong at random: epsilon-differentially private labels (Warner, 1965).
+    """Trains on labels that are flipped at random: epsilon-differentially private labels (Warner, 1965).
 
-    They are drawn once, before the first round, so everything that follows from them, all derivatives of all epochs,
-    is covered by the one epsilon. What is told of the true labels elsewhere, scores of evaluations, is not.
+    They are drawn once, before the first round, so one epsilon covers all derivatives of all epochs. It does not
+    cover evaluation scores, which use the true labels.
+
+    Args:
+        epsilon: above 0, at most 50.
+
+    Raises:
+        BadParameter: `epsilon` is out of range.
+
+    Examples:
+        >>> tw.privacy.LabelDP(epsilon=1.0).epsilon
+        1.0
     """
 
     epsilon: float

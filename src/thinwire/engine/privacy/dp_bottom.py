@@ -30,7 +30,19 @@ _COMPANY = 16  # rows beside which one is looked at
 
 @dataclass(frozen=True, slots=True)
 class DPBottom:
-    """Trains with gradients clipped at `clip` a row, and noise of `noise_multiplier` times that on their sum."""
+    """Trains a bottom model with DP-SGD: gradients clipped per row, Gaussian noise on their sum.
+
+    Args:
+        clip: largest gradient norm of a row.
+        noise_multiplier: standard deviation of the noise, in units of `clip`.
+
+    Raises:
+        BadParameter: a value is out of range.
+
+    Examples:
+        >>> tw.privacy.DPBottom(clip=1.0, noise_multiplier=1.1).clip
+        1.0
+    """
 
     clip: float
     noise_multiplier: float

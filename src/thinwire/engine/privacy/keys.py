@@ -27,7 +27,16 @@ from thinwire.engine.compress.randomness import Keystream
 
 
 def ring_modulus(parties: int, top: int) -> int:
-    """R = 2^ceil(log2(parties * top + 1)): every sum fits, the one of all at their largest included."""
+    """R = 2^ceil(log2(parties * top + 1)): every sum fits, even if all parties send their largest integer.
+
+    Args:
+        parties: number of parties that add.
+        top: largest integer of one party.
+
+    Examples:
+        >>> tw.privacy.ring_modulus(parties=3, top=4)
+        16
+    """
     return 1 << (parties * top).bit_length()
 
 
@@ -46,7 +55,25 @@ def _data(value: int | str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One sum: which run, recipe, round and rows, whose integers, and in which ring they are added."""
+    """Identifies one secure sum: run, recipe, round, rows, parties, and the ring in which integers are added.
+
+    Args:
+        run: number of the run.
+        recipe: its digest.
+        round: from 0.
+        attempt: counts restarts.
+        rows_digest: of the rows in their order.
+        parties: in the job's order, which decides who adds a mask and who subtracts it.
+        top: largest integer of one party; for Poisson binomial counts, the trials.
+        modulus: as `ring_modulus` returns it.
+
+    Raises:
+        BadParameter: a number is out of range, fewer than two parties, or another modulus.
+
+    Examples:
+        >>> tw.privacy.Context(1, "d1", 0, 0, 99, ("bank", "shop"), top=4, modulus=16).modulus
+        16
+    """
 
     run: int
     recipe: str  # its digest
@@ -94,9 +121,20 @@ def derive_key(key: bytes, info: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class NoiseKey:
-    """A party's own secret behind its privacy noise. Whoever knows it can take the noise away again.
+    """A party's own secret behind its privacy noise. Whoever knows it can remove the noise.
 
-    The training seed never feeds it. It belongs in the party's private state, not in a run's events.
+    It never depends on the training seed. Keep it in the party's private state, not in a run's events.
+
+    Args:
+        secret: 32 bytes.
+
+    Raises:
+        BadParameter: not 32 bytes.
+
+    Examples:
+        >>> import secrets
+        >>> tw.privacy.NoiseKey(secrets.token_bytes(32)).for_round(1, 0, 0, "bank/uplink").uniform(2).shape
+        (2,)
     """
 
     secret: bytes = field(repr=False)
@@ -128,7 +166,17 @@ class PartyIdentity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What the keys are for: one run of one recipe among these parties."""
+    """What keys are for: one run of one recipe among these parties.
+
+    Args:
+        run: number of the run.
+        recipe: its digest.
+        parties: those that add, in the job's order.
+
+    Examples:
+        >>> tw.privacy.Subject(1, "d1", ("bank", "shop")).parties
+        ('bank', 'shop')
+    """
 
     run: int
     recipe: str  # its digest
@@ -139,7 +187,26 @@ class Subject:
 
 
 class KeyAgreement:
-    """One party's half. The key follows from the party's secret, so that a restarted process has the same one."""
+    """One party's half of a key agreement.
+
+    The key is derived from the party's secret, so a restarted process has the same one.
+
+    Args:
+        me: this party.
+        subject: what the keys are for.
+        identity: signs this party's offer and verifies the others'.
+        secret: 32 bytes that only this party knows.
+
+    Examples:
+        >>> parties = ("bank", "shop")
+        >>> subject = tw.privacy.Subject(1, "d1", parties)
+        >>> who = tw.privacy.in_process_identities(parties)
+        >>> ends = {name: tw.privacy.KeyAgreement(name, subject, who[name], bytes(32)) for name in parties}
+        >>> bank = ends["bank"].pair_keys(ends["bank"].verify_offers({"shop": ends["shop"].offer()}))
+        >>> shop = ends["shop"].pair_keys(ends["shop"].verify_offers({"bank": ends["bank"].offer()}))
+        >>> bank["shop"] == shop["bank"]
+        True
+    """
 
     def __init__(self, me: PartyName, subject: Subject, identity: PartyIdentity, secret: bytes) -> None:
         self._me = me
@@ -200,7 +267,15 @@ class InProcessIdentity:
 
 
 def in_process_identities(parties: tuple[PartyName, ...]) -> dict[PartyName, InProcessIdentity]:
-    """Fresh signing keys for parties that are all in this process; each knows the others' public keys."""
+    """Fresh signing keys for parties in one process; each knows the others' public keys.
+
+    Args:
+        parties: their names.
+
+    Examples:
+        >>> sorted(tw.privacy.in_process_identities(("bank", "shop")))
+        ['bank', 'shop']
+    """
     keys = {party: Ed25519PrivateKey.generate() for party in parties}
     known = {party: key.public_key() for party, key in keys.items()}
     return {party: InProcessIdentity(key, known) for party, key in keys.items()}

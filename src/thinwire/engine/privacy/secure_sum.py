@@ -35,12 +35,27 @@ _DIGEST_SIZE = 32  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """The label party sees each party's symbols as they are."""
+    """The label party sees each party's symbols.
+
+    Examples:
+        >>> tw.methods.svfl().aggregation == tw.privacy.Plain()
+        True
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SecureSum:
-    """The label party sees only the sum, of `min_parties` parties at least."""
+    """The label party sees only the sum of the feature parties' symbols.
+
+    Args:
+        min_parties: refuse fewer parties, because a sum of few hides little.
+
+    Raises:
+        BadParameter: `min_parties` below 2.
+
+    Examples:
+        >>> tw.privacy.SecureSum(min_parties=3).require(["bank", "shop", "clinic"])
+    """
 
     min_parties: int = 3
 
@@ -68,11 +83,19 @@ Aggregation: TypeAlias = Plain | SecureSum
 
 
 class SecureSumSender:
-    """One party's end. `keys` holds 32 bytes for each other party, which that pair alone shares.
+    """One party's end of a secure sum.
 
-    A mask that serves twice shows the difference of what it hid, so a context is sealed once. The record of
-    that is `state()`: save it before a message leaves, and resume from an older one with a new attempt only.
-    A sum once begun is finished by all its parties or by none: a sum without one of them would bare that one.
+    A mask that is used twice reveals the difference of what it hid, so a context is sealed once. `state()` records
+    that: save it before a message leaves, and resume from an older one only with a new attempt. All parties of a sum
+    finish it, or none: a sum without one of them would reveal that one.
+
+    Args:
+        me: this party.
+        parties: all that add, in the job's order.
+        keys: 32 bytes for each other party, which only that pair shares.
+
+    Raises:
+        BadParameter: keys or parties do not match, or two keys are the same.
     """
 
     def __init__(self, me: PartyName, parties: Sequence[PartyName], keys: Mapping[PartyName, bytes]) -> None:
@@ -152,10 +175,29 @@ class SecureSumSender:
 
 
 def open_sum(sealed: Sequence[Symbols], adding: Adding, context: Context) -> Symbols:
-    """What the sum of all parties' integers stands for; `sealed` in the order of `context.parties`.
+    """Decodes the sum of all parties' integers.
 
-    Masks cancel in the full set alone. Where R leaves room above the largest sum, integers that were sealed
-    with another key or context are noticed too.
+    Masks cancel in the full set only. Integers sealed with another key or context are detected where the ring is
+    larger than the largest sum.
+
+    Args:
+        sealed: one message per party, in the order of `context.parties`.
+        adding: how the compressor's integers add up, from `compressor.adding()`.
+        context: the same as the senders'.
+
+    Raises:
+        BadParameter: a message is missing.
+        Malformed: shapes differ, or a party used another key or context.
+
+    Examples:
+        >>> mechanism, parties = tw.compress.PoissonBinomial(trials=4, beta=0.2), ("bank", "shop")
+        >>> context = tw.privacy.Context(1, "d1", 0, 0, 99, parties, top=4, modulus=tw.privacy.ring_modulus(2, 4))
+        >>> keys = {"bank": {"shop": bytes(32)}, "shop": {"bank": bytes(32)}}
+        >>> ends = [tw.privacy.SecureSumSender(name, parties, keys[name]) for name in parties]
+        >>> x, noise = torch.zeros(2, 3), tw.compress.Keystream(bytes(32))
+        >>> sealed = [end.seal(mechanism.compress(x, noise), mechanism.adding(), context) for end in ends]
+        >>> tw.privacy.open_sum(sealed, mechanism.adding(), context).shape
+        (2, 3)
     """
     if len(sealed) != len(context.parties):
         raise BadParameter(

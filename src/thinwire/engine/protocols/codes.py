@@ -26,8 +26,8 @@ from thinwire.base.errors import Malformed
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Symbols
+from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
-from thinwire.engine.models.networks import fuse
 from thinwire.engine.models.tree_nodes import TreeNodes
 from thinwire.engine.protocols.bottom import Bottom
 from thinwire.engine.protocols.context import PartyContext

@@ -21,7 +21,7 @@ from torch import Tensor
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Identity, Symbols
-from thinwire.engine.models.networks import fusion_width
+from thinwire.engine.models.fusion import fusion_width
 from thinwire.engine.protocols.bottom import Bottom, RegressionBottom
 from thinwire.engine.protocols.codes import KnownCodes, fit_network
 from thinwire.engine.protocols.context import PartyContext, add_prefix, cast_like, remove_prefix, select_rows

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Symbols
 from thinwire.engine.compress.randomness import digest_tensors
+from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.losses import name_loss
-from thinwire.engine.models.networks import fuse
 from thinwire.engine.models.regression import SubspaceFit
 from thinwire.engine.privacy import NoiseKey, SecureSum
 from thinwire.engine.privacy.defences import Defence, NoDefence

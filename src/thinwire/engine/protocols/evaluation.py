@@ -33,8 +33,8 @@ from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Hint, StdGrid, Symbols
 from thinwire.engine.compress.grids import deviation
 from thinwire.engine.compress.message import message_values
+from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.metrics import METRICS
-from thinwire.engine.models.networks import fuse
 from thinwire.engine.privacy import SecureSum
 from thinwire.engine.protocols.context import PartyContext, cast_like
 from thinwire.engine.protocols.sealing import EVALUATION, TEST, Sealing, sum_compressor, unseal

@@ -31,6 +31,18 @@ class Workset:
 
     "round_robin": an entry is not drawn again within the next W - 1 draws; of those that may be, the one
     drawn longest ago, of these the oldest. "consecutive": the newest. "random": any, by the seed.
+
+    Args:
+        capacity: exchanges that are kept.
+        reuse: draws per exchange, the one of its own round included.
+        sampling: "round_robin", "consecutive" or "random".
+        seed: of "random".
+
+    Examples:
+        >>> workset = tw.schedule.Workset(capacity=2, reuse=3, sampling="consecutive", seed=0)
+        >>> workset.insert(0)
+        >>> workset.draw()
+        0
     """
 
     def __init__(self, capacity: int, reuse: int, sampling: str, seed: int) -> None:
@@ -106,7 +118,12 @@ class Workset:
 
 
 class Overlap(Enum):
-    """What a feature party does while its embedding travels."""
+    """What a feature party does while its embedding travels.
+
+    Examples:
+        >>> tw.schedule.Overlap("none").name
+        'NONE'
+    """
 
     NONE = "none"  # waits
     DETERMINISTIC = "deterministic"  # takes this round's local steps, then waits; repeatable
@@ -116,15 +133,29 @@ class Overlap(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CachedSteps:
-    """A workset of the last `capacity` exchanges; each serves `reuse` updates, its own exchange included.
+    """Local steps on cached exchanges (CELU-VFL): each of the last `capacity` exchanges serves `reuse` updates.
 
-    `local_steps` a round, reuse - 1 unless given, fewer on a bubble. `xi_degrees`: rows whose cached values
-    point more than this away from the present ones get weight 0, the others the cosine; None: no weights.
-    `rise_limit`: where the training loss stays above this many times its lowest for two rests, the steps are
-    halved; None: never. `worth_bits`: none are taken where a value costs fewer bits than this when it is sent,
-    nor before the first rest, where that is known; None: they always are. `rows_a_use`: an exchange serves at most
-    one update for so many rows of the job, because a model soon overfits few rows; None: `reuse` in any case.
-    `levels`: how often messages get finer and the steps are halved, each time the training loss stands still.
+    Args:
+        capacity: exchanges in the workset.
+        reuse: updates per exchange, the one of its own round included.
+        xi_degrees: rows whose cached values point further away than this get weight 0, the others the cosine; None:
+            no weights.
+        sampling: "round_robin", "consecutive" or "random".
+        overlap: what a feature party does while its embedding travels.
+        local_steps: per round; reuse - 1 unless given, fewer where nothing may be drawn.
+        rise_limit: halve the steps where the training loss stays above this multiple of its lowest for two
+            evaluations.
+        worth_bits: take no local steps where a sent value costs fewer bits than this, nor before the first
+            evaluation.
+        rows_a_use: at most one update per exchange for so many rows, because a model soon overfits few rows.
+        levels: how often messages get finer and steps are halved, each time the training loss stalls.
+
+    Raises:
+        BadParameter: a setting is out of range.
+
+    Examples:
+        >>> tw.schedule.CachedSteps(capacity=5, reuse=4).steps
+        3
     """
 
     capacity: int

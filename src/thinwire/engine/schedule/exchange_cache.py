@@ -40,7 +40,17 @@ class _Spilled:
 
 
 class ExchangeCache:
-    """What exchanges left behind. One that no longer fits the storage's limit goes to a file, bit for bit."""
+    """Tensors of past exchanges; those that exceed the storage's limit go to a file, bit for bit.
+
+    Args:
+        storage: memory limit and folder.
+
+    Examples:
+        >>> cache = tw.schedule.ExchangeCache(tw.Storage())
+        >>> cache.put(0, [torch.ones(2)])
+        >>> cache.rounds()
+        [0]
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -130,9 +140,19 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 
 
 def cosine_weights(now: Tensor, cached: Tensor, xi_degrees: float) -> tuple[Tensor, Tensor]:
-    """(weights, cosines), one per row; a weight is 0 where the cosine is below cos(xi).
+    """Row weights and cosines between current and cached values; a weight is 0 where the cosine is below cos(xi).
 
-    The cosine with one zero vector is 0, of two 1; never NaN.
+    The cosine with one zero vector is 0, of two zero vectors 1; never NaN.
+
+    Args:
+        now: [B, ...].
+        cached: [B, ...].
+        xi_degrees: largest angle that counts.
+
+    Examples:
+        >>> weights, cosines = tw.schedule.cosine_weights(torch.eye(2), torch.ones(2, 2), xi_degrees=60)
+        >>> weights
+        tensor([0.7071, 0.7071])
     """
     dtype = now.dtype
     now, cached = now.flatten(1).double(), cached.flatten(1).double()  # float32 lengths would underflow
@@ -148,7 +168,14 @@ _BINS = 4000  # over -1 to 1: quantiles are right to 0.0005
 
 
 class CosineTally:
-    """Counts cosines in equal bins; their quantiles follow."""
+    """Counts cosines in equal bins, for quantiles.
+
+    Examples:
+        >>> tally = tw.schedule.CosineTally()
+        >>> tally.add(torch.tensor([0.5, 1.0]))
+        >>> len(tally)
+        2
+    """
 
     def __init__(self) -> None:
         self._counts = torch.zeros(_BINS, dtype=torch.int64)

@@ -14,35 +14,75 @@ from thinwire.engine.schedule.step_controller import BatchOutcome, Pace
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Compute this round's embedding and send it, unless it went ahead or must wait for a rest."""
+    """Compute this round's embedding and send it, unless it was sent ahead or must wait for an evaluation.
+
+    Args:
+        round: from 0.
+
+    Examples:
+        >>> tw.schedule.Send(0).round
+        0
+    """
 
     round: Round
 
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Wait for what the round brings back, and learn from it."""
+    """Wait for what the round brings back, and update from it.
+
+    Args:
+        round: from 0.
+
+    Examples:
+        >>> tw.schedule.Await(3).round
+        3
+    """
 
     round: Round
 
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """One update without a message, on the exchange of an earlier (or this) round."""
+    """One update without a message, on the exchange of this or an earlier round.
+
+    Args:
+        round: of the exchange.
+
+    Examples:
+        >>> tw.schedule.Local(2).round
+        2
+    """
 
     round: Round
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Learn from the surrogates as they are, once what that takes has come; with shared labels by `Local`."""
+    """Update from the surrogates as they are, once the round's messages are in; with shared labels by `Local`.
+
+    Args:
+        round: from 0.
+
+    Examples:
+        >>> tw.schedule.Update(0).round
+        0
+    """
 
     round: Round
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Send what the surrogates miss of the embeddings under the new weights; both ends add it."""
+    """Send what the surrogates miss of the embeddings under the new weights; both ends add it.
+
+    Args:
+        round: from 0.
+
+    Examples:
+        >>> tw.schedule.Refresh(1).round
+        1
+    """
 
     round: Round
 
@@ -52,7 +92,12 @@ Ready: TypeAlias = Callable[[], bool]
 
 
 class Plan(ABC):
-    """A schedule at work at one party; it remembers rounds, never tensors, and here not even rounds."""
+    """A schedule at work at one party. It remembers rounds, never tensors.
+
+    Examples:
+        >>> tw.schedule.EveryBatch().open(seed=0, rows=64).usable_rounds()
+        set()
+    """
 
     pace: Pace = Pace(0)  # what holds until the next rest; as the label party said
 
@@ -95,7 +140,12 @@ class Plan(ABC):
 
 @dataclass(frozen=True, slots=True)
 class EveryBatch:
-    """One update per round, at every party."""
+    """One update per round, at every party.
+
+    Examples:
+        >>> list(tw.schedule.EveryBatch().open(seed=0, rows=64).feature_round(0, lambda: True, lambda: False))
+        [Send(round=0), Await(round=0)]
+    """
 
     def open(self, seed: int, rows: int) -> Plan:
         return _EveryBatchPlan()
@@ -112,7 +162,18 @@ class _EveryBatchPlan(Plan):
 
 @dataclass(frozen=True, slots=True)
 class LocalSteps:
-    """`steps` updates per round, all on the round's own batch; the exchange itself updates nothing."""
+    """`steps` updates per round, all on the round's own batch (FedBCD); the exchange itself updates nothing.
+
+    Args:
+        steps: 1 or more.
+
+    Raises:
+        BadParameter: `steps` is out of range.
+
+    Examples:
+        >>> tw.schedule.LocalSteps(5).steps
+        5
+    """
 
     steps: int = 1
 
@@ -138,7 +199,16 @@ class _LocalStepsPlan(Plan):
 
 
 class UpdateFirstPlan(Plan):
-    """The order of EF-VFL's algorithms: update, then send; the same at both ends."""
+    """The order of EF-VFL's algorithms: update, then send; the same at both ends.
+
+    Args:
+        schedule: `EveryBatch` or `LocalSteps`.
+
+    Examples:
+        >>> plan = tw.schedule.UpdateFirstPlan(tw.schedule.EveryBatch())
+        >>> [type(action).__name__ for action in plan.feature_round(0, lambda: True, lambda: False)]
+        ['Update', 'Refresh']
+    """
 
     def __init__(self, schedule: EveryBatch | LocalSteps) -> None:
         self._steps = schedule.steps if isinstance(schedule, LocalSteps) else 0
@@ -155,10 +225,21 @@ class UpdateFirstPlan(Plan):
 
 @dataclass(frozen=True, slots=True)
 class OneWay:
-    """Embeddings go up and nothing comes back: bottom models do not learn, and the label party learns by itself.
+    """Embeddings go up and nothing comes back: bottom models are not trained; the label party trains by itself.
 
-    After each round it fits its top model to all rows so far, in at most `passes` passes over them by batches of
-    `batch_rows`; validation rows end it once their loss has not fallen for `patience` passes.
+    After each round it fits its top model to all rows so far.
+
+    Args:
+        passes: most passes over the rows.
+        batch_rows: rows per batch.
+        patience: passes without a lower validation loss before it stops.
+
+    Raises:
+        BadParameter: a setting is out of range.
+
+    Examples:
+        >>> tw.methods.once().schedule.__class__ is tw.schedule.OneWay
+        True
     """
 
     passes: int = 100

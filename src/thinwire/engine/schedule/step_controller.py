@@ -35,7 +35,16 @@ _COARSE_SHARE = 0.5  # of a run, after which messages are as fine as can be
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What the label party knows after a fresh batch."""
+    """What the label party knows after a fresh batch.
+
+    Args:
+        loss: mean loss before the update.
+        bits_a_value: of embeddings and derivatives, as sent.
+
+    Examples:
+        >>> tw.schedule.BatchOutcome(loss=0.7, bits_a_value=2.5).loss
+        0.7
+    """
 
     loss: float  # the mean, before anything was learned from it
     bits_a_value: float  # of embeddings and derivatives, as they were sent
@@ -43,7 +52,16 @@ class BatchOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What all parties keep to between two rests."""
+    """What all parties follow between two evaluations.
+
+    Args:
+        steps: local steps per round.
+        level: level of precision; 0 is the coarsest.
+
+    Examples:
+        >>> tw.schedule.Pace(steps=3).level
+        0
+    """
 
     steps: int  # local, a round
     level: int = 0  # of precision: 0 is the coarsest

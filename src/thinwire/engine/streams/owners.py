@@ -22,7 +22,17 @@ from thinwire.engine.streams.surrogate import are_all, list_rows
 
 @dataclass(frozen=True, slots=True)
 class OwnedRows:
-    """Some rows of the run, and their owners: each one once, by number."""
+    """Some rows of the run and their owners, each owner once.
+
+    Args:
+        owners: row numbers in the owners' table.
+        places: each row's owner among them; None where each row has its own.
+
+    Examples:
+        >>> owned = tw.streams.OwnedRows(torch.tensor([4, 7]), torch.tensor([0, 1, 0]))
+        >>> owned.expand(torch.tensor([[1.0], [2.0]])).flatten()
+        tensor([1., 2., 1.])
+    """
 
     owners: Rows
     places: Tensor | None = None  # of each row's owner among them; None: each row has an owner of its own
@@ -41,7 +51,16 @@ class OwnedRows:
 
 @dataclass(frozen=True, eq=False)
 class RowOwners:
-    """The owner of each row of the run, as a row of one party's table; every owner has a row."""
+    """The owner of each row of the run, as a row of one party's table.
+
+    Args:
+        count: number of owners.
+        index: int64 [N]; None where each row is its own owner.
+
+    Examples:
+        >>> tw.streams.RowOwners.of(torch.tensor([0, 1, 0])).count
+        2
+    """
 
     count: int  # of owners
     index: Tensor | None = None  # int64 [N]; None: each row is its own

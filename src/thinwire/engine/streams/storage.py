@@ -25,11 +25,22 @@ _LEAST_RESIDENT = 64 << 20  # bytes; with less, a batch's rows would be read aga
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where large tables live: in memory up to `memory_limit_bytes` each, else in a file in `folder`.
+    """Where large tables live: in memory up to a limit each, and in a file beyond it.
 
-    Of a table in a file no more than the limit is in memory at a time, or 64 MiB where the limit is lower. The file
-    has no name and is gone with the process. `folder` is the system's folder for temporary files unless given; give
-    a disk's, not a memory file system's.
+    Of a table in a file, no more than the limit is in memory at a time, or 64 MiB where the limit is lower. The file
+    has no name and disappears with the process.
+
+    Args:
+        memory_limit_bytes: largest table that stays in memory.
+        folder: folder on a disk, not on a memory file system; the system's temporary folder unless given.
+        spills: False refuses tables over the limit instead of writing a file.
+
+    Raises:
+        BadParameter: a negative limit, or a folder that does not exist.
+
+    Examples:
+        >>> tw.Storage(memory_limit_bytes=1 << 20).resident_bytes >= 1 << 20
+        True
     """
 
     memory_limit_bytes: int = 4 << 30
@@ -83,7 +94,18 @@ class Storage:
 
 
 def make_table(rows: int, width: int, storage: Storage, what: str) -> Tensor:
-    """float32 [rows, width] of any values: in memory, or in a file where the limit says so."""
+    """An uninitialised float32 table [rows, width], in memory or in a file, as the storage's limit decides.
+
+    Args:
+        rows: number of rows.
+        width: number of columns.
+        storage: memory limit and folder.
+        what: names the table in messages.
+
+    Examples:
+        >>> tw.streams.make_table(3, 4, tw.Storage(), "a table").shape
+        torch.Size([3, 4])
+    """
     size = 4 * rows * width
     if size <= storage.memory_limit_bytes:
         return torch.empty(rows, width)
@@ -118,14 +140,29 @@ def view_bytes(area: mmap.mmap | bytearray | memoryview) -> Tensor:
 
 
 def release_pages(tensor: Tensor) -> None:
-    """Gives back the memory behind a tensor that lies in a file; any other tensor is left alone."""
+    """Releases the memory behind a tensor that lives in a file; other tensors are left alone.
+
+    Args:
+        tensor: any tensor.
+
+    Examples:
+        >>> tw.streams.release_pages(torch.zeros(3))
+    """
     area = _MAPS.get(tensor.untyped_storage().data_ptr())
     if area is not None:
         area.madvise(mmap.MADV_DONTNEED)  # shared with the file: what was changed stays there
 
 
 def release_touched_pages(tensor: Tensor, rows: int) -> None:
-    """The same once enough rows, each in a page of its own, were looked up since: a page costs time to bring back."""
+    """The same once enough rows were read since, because a released page takes time to load again.
+
+    Args:
+        tensor: any tensor.
+        rows: rows read since the last call.
+
+    Examples:
+        >>> tw.streams.release_touched_pages(torch.zeros(3), rows=2)
+    """
     area = _MAPS.get(tensor.untyped_storage().data_ptr())
     if not isinstance(area, _MappedFile):
         return
@@ -136,7 +173,15 @@ def release_touched_pages(tensor: Tensor, rows: int) -> None:
 
 
 def blocks(tensor: Tensor) -> Iterator[Tensor]:
-    """A contiguous tensor as flat pieces, in order; each is let go of when the next is asked for."""
+    """A contiguous tensor as flat blocks, in order; each is released when the next is taken.
+
+    Args:
+        tensor: any contiguous tensor.
+
+    Examples:
+        >>> sum(len(block) for block in tw.streams.blocks(torch.zeros(3, 4)))
+        12
+    """
     flat = tensor.view(-1)
     step = max(1, BLOCK // tensor.itemsize)
     for start in range(0, flat.numel(), step):

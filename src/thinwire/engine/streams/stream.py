@@ -36,9 +36,18 @@ Rows: TypeAlias = Tensor  # int64 [B]: indices in the agreed alignment, all diff
 
 @dataclass(frozen=True, slots=True)
 class RoundSeeds:
-    """A generator for each round, from the run's seed and the stream's name, so that a run can be resumed.
+    """A generator for each round, from the run's seed and the stream's name, so that runs can be resumed.
 
     Never for privacy noise: that comes from a `Keystream` with a secret key.
+
+    Args:
+        seed: of the run.
+        name: of the stream.
+
+    Examples:
+        >>> seeds = tw.streams.RoundSeeds(0, "bank/uplink")
+        >>> torch.rand(1, generator=seeds(3)) == torch.rand(1, generator=seeds(3))
+        tensor([True])
     """
 
     seed: int
@@ -50,7 +59,19 @@ class RoundSeeds:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What a stream carries: its name for people, the table's size, randomness, where large tables live."""
+    """What a stream carries.
+
+    Args:
+        name: for messages, such as "bank/uplink".
+        rows: N, of the whole alignment.
+        width: E.
+        randomness: generator of one round's message.
+        storage: where large tables live.
+
+    Examples:
+        >>> tw.streams.Flow("bank/uplink", 1000, 16, tw.streams.RoundSeeds(0, "bank/uplink")).width
+        16
+    """
 
     name: str  # for example "bank/uplink"
     rows: int  # N, of the whole alignment
@@ -60,7 +81,14 @@ class Flow:
 
 
 class Stream(Protocol):
-    """One end of a directed tensor flow; unless it says otherwise, the two ends share nothing."""
+    """One end of a directed tensor flow. The two ends share no state unless the stream says so.
+
+    Examples:
+        >>> spec = tw.streams.Direct(tw.compress.Sign())
+        >>> end = spec.open(tw.streams.Flow("bank/uplink", 4, 2, tw.streams.RoundSeeds(0, "bank/uplink")))
+        >>> end.outgoing(torch.arange(4), torch.ones(4, 2), 0).shape
+        (4, 2)
+    """
 
     level: int = 0  # of precision, of what is sent from now on
 
@@ -95,7 +123,18 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """Sends C(x)."""
+    """Sends C(x).
+
+    Args:
+        compressor: any compressor.
+
+    Raises:
+        BadParameter: not a compressor.
+
+    Examples:
+        >>> tw.streams.Direct(tw.compress.QSGD(4)).memory_bytes(rows=1000, width=16)
+        0
+    """
 
     compressor: Compressor
 
@@ -113,10 +152,20 @@ class Direct:
 
 @dataclass(frozen=True, slots=True)
 class ErrorFeedback:
-    """Sends C(x - G); both ends add the decoded symbols to their surrogate G, which stands for x.
+    """Sends C(x - G); both ends add the decoded symbols to their surrogate G, which tracks x.
 
-    scope="rows": x is the batch, and the message its B x E error. scope="table": x is recomputed on all
-    N rows, the message is the whole table's error, and the receiver uses the batch's rows of G.
+    Args:
+        compressor: one that suits error feedback.
+        scope: "rows": x is the batch. "table": x is recomputed on all N rows; the receiver uses the batch's rows of
+            G.
+
+    Raises:
+        IncompatibleRecipe: the compressor does not shrink the remaining error.
+        BadParameter: not a compressor, or an unknown scope.
+
+    Examples:
+        >>> tw.streams.ErrorFeedback(tw.compress.TopK(0.1)).memory_bytes(rows=1000, width=16)
+        64000
     """
 
     compressor: Compressor

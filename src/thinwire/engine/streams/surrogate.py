@@ -28,7 +28,22 @@ def are_all(rows: Tensor, count: int) -> bool:
 
 
 class Surrogate:
-    """One row of floats for each row of the alignment; zeros at the start."""
+    """Both ends' estimate G of the embeddings: one float32 row per row of the alignment, zeros at the start.
+
+    Args:
+        rows: N.
+        width: E.
+        storage: memory limit and folder.
+
+    Raises:
+        BadParameter: a size below 1.
+
+    Examples:
+        >>> surrogate = tw.streams.Surrogate(rows=3, width=2)
+        >>> surrogate.add(torch.tensor([1]), torch.ones(1, 2))
+        >>> surrogate.at(torch.tensor([1]))
+        tensor([[1., 1.]])
+    """
 
     def __init__(self, rows: int, width: int, storage: Storage = _DEFAULT) -> None:
         for field, value in (("rows", rows), ("width", width)):

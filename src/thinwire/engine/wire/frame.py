@@ -25,7 +25,21 @@ _KINDS = {int(kind): kind for kind in Kind}
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One message between two parties of a run."""
+    """One message between two parties of a run.
+
+    Args:
+        run: 64-bit number of the run.
+        sender: number of the sending party.
+        receiver: number of the receiving party.
+        kind: what the message carries.
+        round: from 0.
+        attempt: counts restarts.
+        body: the encoded symbols; of a received frame, a view of it.
+
+    Examples:
+        >>> tw.wire.Frame(1, 0, 1, tw.types.Kind.EMBEDDING, 0, 0, b"abc").kind.name
+        'EMBEDDING'
+    """
 
     run: int  # 64 bits
     sender: int
@@ -37,7 +51,20 @@ class Frame:
 
 
 def pack_frame(frame: Frame, max_body: int = MAX_BODY) -> bytes:
-    """Header and body as they go over the link."""
+    """Header and body as they go over the link.
+
+    Args:
+        frame: the message.
+        max_body: largest body that is accepted.
+
+    Raises:
+        WireError: the body is too large.
+
+    Examples:
+        >>> frame = tw.wire.Frame(1, 0, 1, tw.types.Kind.EMBEDDING, 0, 0, b"abc")
+        >>> tw.wire.unpack_frame(tw.wire.pack_frame(frame)) == frame
+        True
+    """
     return b"".join((frame_header(frame, max_body), frame.body))
 
 
@@ -72,7 +99,20 @@ def _described(frame: Frame, max_body: int) -> bytes:
 
 
 def body_length(header: bytes | memoryview, max_body: int = MAX_BODY) -> int:
-    """How many bytes follow this header; for readers of a stream, before they make room for them."""
+    """How many bytes follow a header, for readers of a byte stream.
+
+    Args:
+        header: the first bytes of a frame.
+        max_body: largest body that is accepted.
+
+    Raises:
+        WireError: not a frame, another version, or a body that is too large.
+
+    Examples:
+        >>> frame = tw.wire.Frame(1, 0, 1, tw.types.Kind.EMBEDDING, 0, 0, b"abc")
+        >>> tw.wire.body_length(tw.wire.pack_frame(frame))
+        3
+    """
     if len(header) < HEADER_SIZE:
         raise Truncated(f"a frame's header has {HEADER_SIZE} bytes, not {len(header)}")
     magic, version, *_, length = _HEADER.unpack_from(header)
@@ -86,7 +126,20 @@ def body_length(header: bytes | memoryview, max_body: int = MAX_BODY) -> int:
 
 
 def unpack_frame(data: bytes | bytearray | memoryview, max_body: int = MAX_BODY) -> Frame:
-    """The one frame that `data` is. Raises WireError on anything else."""
+    """Parses one frame.
+
+    Args:
+        data: exactly one frame.
+        max_body: largest body that is accepted.
+
+    Raises:
+        WireError: anything else.
+
+    Examples:
+        >>> frame = tw.wire.Frame(1, 0, 1, tw.types.Kind.EMBEDDING, 0, 0, b"abc")
+        >>> bytes(tw.wire.unpack_frame(tw.wire.pack_frame(frame)).body)
+        b'abc'
+    """
     view = memoryview(data if isinstance(data, bytes) else bytes(data))
     return open_frame(view[:HEADER_SIZE], view[HEADER_SIZE:], max_body)
 

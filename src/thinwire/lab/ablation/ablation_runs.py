@@ -13,8 +13,8 @@ from thinwire.base.errors import BadInput, Diverged, IncompatibleRecipe
 from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import Identity
 from thinwire.engine.methods import svfl
+from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
-from thinwire.engine.models.networks import fuse
 from thinwire.engine.models.optimizers import set_lr
 from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows

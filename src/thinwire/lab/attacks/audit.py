@@ -97,11 +97,23 @@ def audit_job(
     heard: Mapping[PartyName, Tensor] | None = None,
     messages: MessageAudit | None = None,
 ) -> AuditReport:
-    """Attacks a job whose models are trained; `begun` is the same job with the models as they were before.
+    """Attacks a job whose models are trained. Nothing is sent; only the attackers' own models are trained.
 
-    `rows` are attacked at most, drawn at random. Nothing is sent, nothing is trained but the attackers' own models.
-    `heard` is what each feature party was told in all of a run, as `record_derivatives(begun)` gives it; `messages`
-    what its messages were found to be, as `audit_messages(begun)` says.
+    Args:
+        job: the job after `train`.
+        begun: the same job with the models as they were before training.
+        rows: most training rows that are attacked, drawn at random; 50 or more.
+        heard: what each feature party received over the whole run, from `record_derivatives(begun)`.
+        messages: what its messages showed, from `audit_messages(begun)`.
+
+    Raises:
+        BadParameter: fewer than 50 rows.
+        BadInput: the job has fewer than 50 training rows.
+
+    Examples:
+        >>> result = tw.train(job, callbacks=[])
+        >>> tw.audit.audit_job(job, rows=50).rows
+        50
     """
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 50:
         raise BadParameter(f"rows must be an integer, 50 or more, got {rows!r}")
@@ -312,11 +324,16 @@ def _model_score(job: Job) -> ModelScore:
 def audit_run(
     folder: str | Path, rows: int = 2000, replay: bool = False, code: CodeSources | None = None
 ) -> AuditReport:
-    """Runs the leakage attacks that apply against a finished run, on so many of its training rows.
+    """Runs every leakage attack that applies against a finished run.
 
-    `replay=True` trains it once more, attacks what the feature parties have heard in all its rounds together, and
-    looks at the messages of its first rounds: whether noise and masks are what they are said to be.
-    Modules that its job names are built from `code` alone, never from the folder.
+    Args:
+        folder: the run folder, with a job file.
+        rows: most training rows that are attacked.
+        replay: train once more, attack what feature parties received over all rounds, and check noise and masks.
+        code: where your own classes may come from; never the run folder.
+
+    Raises:
+        BadInput: not a run folder, or the folder of a single party.
     """
     folder = Path(folder)
     if not (folder / layout.JOB).is_file():

@@ -125,7 +125,21 @@ class FreshNoise:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What is released about a row: the sum of `parties` messages of `width` counts, `looks` times."""
+    """What is released about a row: the sum of `parties` messages of `width` counts, `looks` times.
+
+    Args:
+        mechanism: adds the noise.
+        width: counts per message.
+        parties: whose noise the observer does not know.
+        looks: releases of the row.
+
+    Raises:
+        BadParameter: a count below 1.
+
+    Examples:
+        >>> tw.audit.Release(tw.compress.PoissonBinomial(trials=8, beta=0.2), width=1, parties=2).looks
+        1
+    """
 
     mechanism: PoissonBinomial
     width: int
@@ -140,10 +154,20 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAudit:
-    """What was claimed, and what was measured: a lower bound, at 95 % confidence.
+    """The claimed epsilon and the measured one: a lower bound at 95 % confidence.
 
-    `reach` is what so many samples show at most, of worlds that nothing hides. A claim beyond it cannot be refuted,
-    and so is not confirmed either.
+    `reach` is the largest epsilon that so many samples can show. A claim beyond it can be neither refuted nor
+    confirmed.
+
+    Args:
+        claimed: epsilon that the accounting states.
+        measured: lower bound of the true one.
+        attacker: the test that found it.
+        reach: largest epsilon that could have been measured.
+
+    Examples:
+        >>> tw.audit.ReleaseAudit(claimed=1.0, measured=1.4, attacker="sum", reach=6.0).verdict
+        'refuted'
     """
 
     claimed: float
@@ -186,10 +210,24 @@ def audit_release(
     as_claimed: PoissonBinomial | None = None,
     guesses: Sequence[Noise] = (),
 ) -> ReleaseAudit:
-    """Runs the mechanism in neighbouring worlds and measures epsilon at `delta`, against what is claimed.
+    """Runs the mechanism on neighbouring inputs and compares the measured epsilon with the claimed one.
 
-    `as_claimed` is the mechanism that the claim is about where it is not the one that runs; `guesses` are keys that
-    the attacker tries.
+    Args:
+        claimed: epsilon that the accounting states.
+        release: the mechanism, and how often a row is released.
+        delta: of the claim.
+        noise: the bits of one message's noise, by world, party and look.
+        samples: releases per world.
+        as_claimed: the mechanism that the claim is about, where another one runs.
+        guesses: keys that the attacker tries.
+
+    Examples:
+        >>> key = tw.privacy.NoiseKey(bytes(32))
+        >>> release = tw.audit.Release(tw.compress.PoissonBinomial(trials=8, beta=0.2), width=1, parties=2)
+        >>> noise = lambda world, party, look: key.for_round(0, look, 0, f"{world}/{party}")
+        >>> claimed = tw.privacy.poisson_binomial_epsilon(8, 0.2, 1, unknown_parties=2, epochs=1, delta=1e-5)
+        >>> tw.audit.audit_release(claimed, release, 1e-5, noise, samples=2000).verdict != "refuted"
+        True
     """
     best: tuple[float, float, str] = (-inf, 0.0, "")
     believed = _log_ratios(as_claimed or release.mechanism, release.parties)

@@ -17,10 +17,21 @@ from thinwire.lab.attacks.messages import MessageAudit
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One attack: its score where nothing defends, and its score against the run as it was.
+    """One attack: its score without a defence, and its score against the run as it was.
 
-    The undefended score is the attack's positive control. Where it does not reach `needed`, the attack fails by
-    itself, and a low score as run says nothing about the defence.
+    The undefended score is the attack's positive control. Where it does not reach `needed`, the attack itself fails,
+    and a low score against the run says nothing about the defence.
+
+    Args:
+        attack: its name.
+        attacker: the party that attacks.
+        leaks: what it tries to learn.
+        measure: AUC or R2.
+        chance: score of guessing, or of what the attacker could do without the run.
+        needed: score at which the attack counts as working.
+        undefended_score: None where only a run without the defence could tell.
+        once_score: against the run, from one message about each row.
+        score: against the run, from the messages of all epochs.
     """
 
     attack: str
@@ -67,7 +78,17 @@ _MUCH = {
 
 @dataclass(frozen=True, slots=True)
 class ModelScore:
-    """How good the trained model is: what the defence may have cost."""
+    """Quality of the trained model: what the defence may have cost.
+
+    Args:
+        metric: its name.
+        value: the score.
+        rows: "test" or "training".
+
+    Examples:
+        >>> tw.audit.ModelScore("auc", 0.91, "test").rows
+        'test'
+    """
 
     metric: str
     value: float
@@ -76,7 +97,25 @@ class ModelScore:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """All findings against one run."""
+    """All findings against one run.
+
+    Args:
+        method: the recipe's name.
+        defence: of the labels.
+        rows: rows that were attacked.
+        looks: messages about each row that `Finding.score` averages.
+        model: score of the trained model.
+        findings: one per attack.
+        release: of the noise on embeddings, where there is any.
+        messages: of a repeated run, where noise or masks should hide messages.
+        verdict: on what noise and masks promise; None where they promise nothing.
+        notes: what was not attacked, and why.
+
+    Examples:
+        >>> result = tw.train(job, callbacks=[])
+        >>> [finding.attack for finding in tw.audit.audit_job(job, rows=50).findings][-1]
+        'inversion, 25 known rows'
+    """
 
     method: str
     defence: str

@@ -117,7 +117,17 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class MessageAudit:
-    """What was found wrong in the messages of a run's first rounds; a sentence each."""
+    """What was found wrong in the messages of a run's first rounds.
+
+    Args:
+        rounds: rounds that were checked.
+        values: in all messages of a party.
+        wrong: one sentence per finding.
+
+    Examples:
+        >>> tw.audit.MessageAudit(rounds=3, values=96, wrong=()).wrong
+        ()
+    """
 
     rounds: int
     values: int  # in all messages of a party
@@ -131,7 +141,15 @@ class MessageAudit:
 
 
 def audit_messages(begun: Job) -> MessageAudit | None:
-    """Of a job whose models are as they began; None where its messages are meant to hide nothing."""
+    """Checks noise and masks in the messages of the first rounds; None where messages are not meant to hide anything.
+
+    Args:
+        begun: a job with the models as they were before training.
+
+    Examples:
+        >>> tw.audit.audit_messages(job) is None
+        True
+    """
     if not hides_messages(begun):
         return None
     first, second = (record_messages(begun, secrets.token_bytes(32)) for _ in range(2))

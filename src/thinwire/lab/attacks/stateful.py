@@ -42,7 +42,21 @@ TrainStep = Callable[[ManyBottoms, Tensor, Tensor], None]  # (module, rows [N], 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Who trains what for how long."""
+    """A small training run with an outlier, for `audit_stateful`.
+
+    Args:
+        mechanism: adds the noise.
+        width: of embeddings.
+        parties: whose noise is added.
+        rounds: full batches; each is one use of every row.
+        others: rows besides the outlier.
+        outlier: its feature's value.
+        top: the top model's weight for each coordinate.
+
+    Examples:
+        >>> tw.audit.Scene(tw.compress.PoissonBinomial(trials=8, beta=0.2)).rounds
+        4
+    """
 
     mechanism: PoissonBinomial
     width: int = 2
@@ -84,9 +98,23 @@ def observe_releases(scene: Scene, sign: int, train_step: TrainStep, key: NoiseK
 def audit_stateful(
     claimed: float, scene: Scene, delta: float, train_step: TrainStep, key: NoiseKey, repetitions: int = 60_000
 ) -> ReleaseAudit:
-    """The epsilon that the other rows' releases show about the outlier, against what is claimed.
+    """Measures the epsilon that the releases of other rows reveal about an outlier, against the claimed one.
 
-    The attacker looks at one round or at all of them, whichever shows more on the first half of the repetitions.
+    The attacker looks at one round or at all of them, whichever reveals more on the first half of the repetitions.
+
+    Args:
+        claimed: epsilon that the accounting states.
+        scene: who trains what for how long.
+        delta: of the claim.
+        train_step: one update of the bottom models, given rows and derivatives.
+        key: of the noise.
+        repetitions: of the whole training.
+
+    Examples:
+        >>> scene = tw.audit.Scene(tw.compress.PoissonBinomial(trials=8, beta=0.2), rounds=2, others=4)
+        >>> still = lambda module, rows, derivative: None  # a frozen bottom model
+        >>> tw.audit.audit_stateful(1.5, scene, 1e-5, still, tw.privacy.NoiseKey(bytes(32)), repetitions=200).claimed
+        1.5
     """
     one, other = (observe_releases(scene, sign, train_step, key, repetitions) for sign in (1, -1))
     half = repetitions // 2

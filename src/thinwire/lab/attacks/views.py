@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName, Round
 from thinwire.engine.compress import Hint, Symbols
-from thinwire.engine.models.networks import fuse, fusion_width
+from thinwire.engine.models.fusion import fuse, fusion_width
 from thinwire.engine.privacy import Labels, NoiseKey, SecureSum
 from thinwire.engine.protocols.context import cast_like
 from thinwire.engine.protocols.ends import Guard, count_classes
@@ -172,7 +172,18 @@ def _batches(job: Job, rows: int) -> Iterator[Tensor]:
 
 
 def record_derivatives(begun: Job) -> dict[PartyName, Tensor]:
-    """Trains a copy of a job whose models are as they began; average derivatives [N, E] by who heard any."""
+    """Trains a copy of the job and returns the average derivative of each row [N, E], by the party that received it.
+
+    Args:
+        begun: a job with the models as they were before training.
+
+    Raises:
+        BadInput: labels are shared, so no derivatives are sent.
+
+    Examples:
+        >>> tw.audit.record_derivatives(job)["bank"].shape
+        torch.Size([64, 2])
+    """
     if begun.recipe.labels is Labels.SHARED:
         raise BadInput("no derivatives are sent down under shared labels, so there is nothing to attack")
     tallies: dict[str, _Tally] = {}

@@ -27,7 +27,18 @@ _WORD = re.compile(r"[A-Za-z_][\w-]*")
 
 @dataclass(frozen=True)
 class Trial:
-    """One run to make: a job file, and `key=value` settings as --set takes them."""
+    """One run of a sweep: a job file, and `key=value` settings as --set takes them.
+
+    Args:
+        job: a job file.
+        settings: `key=value` settings of the run.
+        point: what the sweep varies besides the seed; runs of one point are averaged.
+        seed: the job's own unless given.
+
+    Examples:
+        >>> tw.Trial("job.toml", point=(("recipe.reuse", 4),), seed=1).overrides
+        ('recipe.reuse=4', 'job.seed=1')
+    """
 
     job: str
     settings: tuple[str, ...] = ()
@@ -60,7 +71,21 @@ class Trial:
 
 @dataclass(frozen=True)
 class Grid:
-    """`Grid("job.toml", {"recipe.reuse": [2, 4, 6]}, seeds=[0, 1, 2])`: nine runs."""
+    """A grid of runs: every combination of `values`, each with every seed.
+
+    Args:
+        job: a job file.
+        values: a list of values for each key of the job file.
+        seeds: one run per seed and combination; the job's own seed where none is given.
+        settings: `key=value` settings of every run, as --set takes them.
+
+    Raises:
+        BadParameter: a key has no list of values, or a value or seed appears twice.
+
+    Examples:
+        >>> len(tw.Grid("job.toml", {"recipe.reuse": [2, 4, 6]}, seeds=[0, 1, 2]).trials())
+        9
+    """
 
     job: str | Path
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -169,25 +194,30 @@ def sweep(
     on_done: Callable[[TrialResult], None] | None = None,
     prune: bool = False,
 ) -> SweepResult:
-    """Makes every run in a folder of its own below `out`, `workers` at a time.
+    """Runs every trial in a folder of its own below `out`, `workers` at a time.
 
-    Called again with the same `out`, finished runs are kept, and stopped ones go on. A run that fails is a row with
-    its error; the others go on. `on_done` hears of each as it ends. With `prune`, a run ends early that is worse than
-    the median of the finished ones was at the same epoch (`MedianRule`); without it, such a run goes on.
+    Called again with the same `out`, it keeps finished runs and resumes stopped ones. A run that fails is a row with
+    its error; the others continue. With `prune`, a run stops early if it is worse than the median of the finished
+    runs was at the same epoch (`MedianRule`).
 
     Args:
         jobs: a `Grid`, or the trials themselves.
         out: folder of all runs.
         workers: runs at a time.
         executor: "processes", or "ray" with the extra of that name.
-        on_done: called with each result.
-        prune: end bad runs early.
+        on_done: called with each result as it ends.
+        prune: stop bad runs early.
 
     Returns:
         A row for each run, and means over seeds.
 
     Raises:
-        BadInput: no run at all, or two that are the same.
+        BadInput: no run at all, or two identical ones.
+
+    Examples:
+        >>> found = tw.sweep(tw.Grid("job.toml", {"job.epochs": [1, 2]}), out="sweep", workers=1)
+        >>> [run.error for run in found.runs]
+        [None, None]
     """
     trials = jobs.trials() if isinstance(jobs, Grid) else list(jobs)
     if not trials:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadInput, Diverged
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
-from thinwire.engine.models.networks import fuse
+from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.accounting.ledger import Frozen

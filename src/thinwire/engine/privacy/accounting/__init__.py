@@ -8,6 +8,7 @@
 The formulas are exact, docs/privacy_accounting.md says what they mean. What has no proof is infinite.
 """
 
+from thinwire.engine.privacy.accounting.budget import DEFAULT_DELTA, Budget, BudgetExceeded, Observer, Parties
 from thinwire.engine.privacy.accounting.figures import (
     NoisePlan,
     NoisePlans,
@@ -17,16 +18,11 @@ from thinwire.engine.privacy.accounting.figures import (
     plan_noise,
 )
 from thinwire.engine.privacy.accounting.ledger import (
-    DEFAULT_DELTA,
     BottomModel,
-    Budget,
-    BudgetExceeded,
     Exact,
     Exposure,
     Frozen,
     Mechanism,
-    Observer,
-    Parties,
     PoissonBinomialRelease,
     PrivacyLedger,
     PrivacyLoss,

@@ -8,12 +8,11 @@ from math import floor, log10, sqrt
 from typing import Any
 
 from thinwire.base.errors import BadParameter
+from thinwire.engine.privacy.accounting.budget import Budget, Parties
 from thinwire.engine.privacy.accounting.ledger import (
     BottomModel,
-    Budget,
     Exposure,
     Frozen,
-    Parties,
     PoissonBinomialRelease,
     PrivatelyTrained,
     compute_privacy_losses,

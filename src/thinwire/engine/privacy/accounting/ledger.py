@@ -1,11 +1,10 @@
-"""What leaves one feature party, who looks, what it costs, the budget that limits it, and what each row has spent."""
+"""What leaves one feature party, what it costs, and what each row has spent."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache, lru_cache
 from math import isinf
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from thinwire.base.errors import BadParameter, BadState, IncompatibleRecipe, ThinwireError
+from thinwire.base.errors import BadParameter, BadState, IncompatibleRecipe
 from thinwire.base.types import PartyName
+from thinwire.engine.privacy.accounting.budget import DEFAULT_DELTA, Budget, BudgetExceeded, Observer, Parties
 from thinwire.engine.privacy.accounting.renyi import (
     LARGEST,
     Rdp,
@@ -26,99 +26,9 @@ from thinwire.engine.privacy.accounting.renyi import (
     infinite_rdp,
     pure_rdp,
     require_beta,
-    require_delta,
     require_positive,
     require_whole,
 )
-
-_ENOUGH_TO_HIDE = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Parties:
-    """How many feature parties add noise to the sum, and what the label party has besides labels."""
-
-    noisy: int
-    label_holds_features: bool = False
-
-    def __post_init__(self) -> None:
-        require_whole("parties", self.noisy, 1, 65535)
-
-
-class Observer(StrEnum):
-    """From whom one feature party's row is hidden."""
-
-    LABEL_PARTY = "label_party"
-    FEATURE_PARTY = "feature_party"
-    ALL_OTHERS = "all_others"
-
-    @property
-    def display_name(self) -> str:
-        return _SHOWN[self]
-
-    @classmethod
-    def parse(cls, name: str) -> Observer:
-        """The observer of that name; another is refused with the list."""
-        try:
-            return cls(name)
-        except ValueError:
-            raise BadParameter(f"observer must be one of {', '.join(cls)}, got {name!r}") from None
-
-    def count_noise_parties(self, parties: Parties) -> int:
-        """m: the parties whose noise this observer does not know, the protected one among them."""
-        # A sum of two shows each of them what the other sent: less than three hide nobody.
-        if self is Observer.ALL_OTHERS or parties.noisy < _ENOUGH_TO_HIDE:
-            return 1
-        # A label party with features adds its exact embedding after the sum is opened and none of the noise, so
-        # M would do for it. One less is claimed all the same: it stays true for one that would take part.
-        if self is Observer.FEATURE_PARTY or parties.label_holds_features:
-            return parties.noisy - 1
-        return parties.noisy
-
-
-_SHOWN = {
-    Observer.LABEL_PARTY: "the label party alone",
-    Observer.FEATURE_PARTY: "a curious feature party",
-    Observer.ALL_OTHERS: "all other parties together",
-}
-
-
-DEFAULT_DELTA = 1e-5
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The end-to-end epsilon, at this delta, that no row of a feature party may exceed against this observer.
-
-    The default observer is the label party alone. Whoever fears that parties pool what they see asks for
-    `Observer.ALL_OTHERS`, at several times the noise.
-    """
-
-    epsilon: float
-    delta: float = DEFAULT_DELTA
-    observer: Observer = Observer.LABEL_PARTY
-
-    def __post_init__(self) -> None:
-        require_positive("budget: epsilon", self.epsilon)
-        require_delta("budget: delta", self.delta)
-        object.__setattr__(self, "observer", Observer.parse(self.observer))
-
-
-class BudgetExceeded(ThinwireError):
-    """The next use of some rows would cost more than the budget leaves; it was not made."""
-
-    def __init__(self, party: PartyName, spent: float, next_epsilon: float, budget: Budget) -> None:
-        self.party = party
-        self.spent = spent
-        self.next_epsilon = next_epsilon
-        self.budget = budget
-        super().__init__(
-            f"{party!r}: the privacy budget is exhausted. The most exposed row has spent epsilon {spent:.4g}, this "
-            f"use would raise it to {next_epsilon:.4g}, and the budget is {budget.epsilon:g} (delta "
-            f"{budget.delta:g}, against {budget.observer.display_name}), so the use was not made. Keep the model as "
-            "it is, or start over with fewer epochs, a narrower embedding, cached sums or more noise, which "
-            "`thinwire privacy --epsilon` plans"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +65,12 @@ Mechanism: TypeAlias = PoissonBinomialRelease | RandomizedResponseRelease | Exac
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """The bottom model does not depend on private rows: it is public, or was never trained on them."""
+    """The bottom model does not depend on private rows: it is public, or was never trained on them.
+
+    Examples:
+        >>> tw.privacy.Frozen() == tw.privacy.Frozen()
+        True
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +85,12 @@ class PrivatelyTrained:
 
 @dataclass(frozen=True, slots=True)
 class TrainedOnRawRows:
-    """The bottom model learns from private rows without noise, and shows them through other rows' embeddings."""
+    """The bottom model is trained on private rows without noise, and reveals them through other rows' embeddings.
+
+    Examples:
+        >>> isinstance(job.training, tw.privacy.TrainedOnRawRows)
+        True
+    """
 
 
 BottomModel: TypeAlias = Frozen | PrivatelyTrained | TrainedOnRawRows
@@ -330,6 +250,16 @@ class PrivacyLedger:
 
     A charge that would go over the budget raises BudgetExceeded and changes nothing. Reusing a sum that was
     already released costs nothing, and is not charged.
+
+    Args:
+        party: whose rows are counted.
+        exposure: mechanism, parties and bottom model.
+        rows: number of rows.
+        budget: limit of any row; none unless given.
+
+    Raises:
+        IncompatibleRecipe: a budget where nothing bounds what this party sends.
+        BudgetExceeded: raised by a charge; nothing is charged then.
     """
 
     def __init__(self, party: PartyName, exposure: Exposure, rows: int, budget: Budget | None = None) -> None:
