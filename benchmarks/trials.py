@@ -61,12 +61,21 @@ def plan_rounds(recipe: Recipe) -> Plan:
 
 
 _BLOCKS = 4  # in which `once` sends the rows
-_MOST_PASSES = {"network": (25, 4), "trees": (300, 20)}  # of the label party over its codes; its patience
+_LEAST_PASSES, _MOST_ROWS = 25, 400_000  # of a network over its codes: more passes where rows are few
+_TREES = (300, 20)  # at most; how many without a better validation score end it
+
+
+def count_passes(top: str, rows: int) -> tuple[int, int]:
+    """Of the label party over its codes at most, and its patience."""
+    if top == "trees":
+        return _TREES
+    passes = max(_LEAST_PASSES, _MOST_ROWS // rows)
+    return passes, max(4, passes // 10)
 
 
 def plan_once(task: Task, own: Settings, rows: int) -> Plan:
     """The drawn optimiser and batch size are those of the label party's passes."""
-    passes, patience = _MOST_PASSES[own["top"]]
+    passes, patience = count_passes(own["top"], rows)
     codes = Codes(task.codes.encoder, own.get("bits_per_row") or own["bins"], own["top"])
     return Plan(
         tw.methods.once(passes, own["batch_size"], patience),
