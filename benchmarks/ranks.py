@@ -2,6 +2,7 @@
 
     python benchmarks/ranks.py [--ranks 2] [--turns 3] [--rounds 8] [--batch 64] [--image 16] [--norm batch]
     python benchmarks/ranks.py --losses svfl,thin,celu,efvfl [--ranks 2,4] [--party clinic] [--parallel fsdp2]
+    python benchmarks/ranks.py --losses svfl,thin --last-bits 5 [--party clinic]
 
 Speed: a feature party with a ResNet-18 on made-up images and a label party, real processes on this machine, every
 process with one thread; one rank and several take turns, and the ratio is the median over turns of the seconds that
@@ -9,6 +10,9 @@ the rounds took. Start-up is not in it. It needs as many idle cores as ranks.
 
 Losses: the three organisations of examples/three_organisations, 100 rounds, evaluated on all training rows after
 each; the largest difference to the simulator's one process. `clinic`, the label party, gets the laboratory's columns.
+
+Last bits: the same run in one process, against itself with the last bits of the party's first weights changed: what
+any other order of a sum may come to.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
@@ -135,15 +140,44 @@ def compare_losses(given: argparse.Namespace, name: str, ranks: int) -> None:
         run_parties(folder, job, {given.party: ranks})
         events = map(json.loads, (folder / "runs/clinic/events.jsonl").read_text().splitlines())
         losses = {event["round"]: event["test"]["loss"] for event in events}
-        expected = {
-            event["round"]: event["test"]["loss"] for event in tw.train(load_job(folder / "job.toml")).history
-        }
+        expected = _train_in_one_process(load_job(folder / "job.toml"))
     if losses.keys() != expected.keys():
         raise SystemExit(f"{name}: {len(losses)} evaluations on {ranks} ranks, {len(expected)} in one process")
-    most = max(abs(losses[number] - expected[number]) for number in expected)
-    first, last = expected[0], expected[ROUNDS]
+    _print_difference(f"{name}, {given.party} on {ranks} ranks", losses, expected)
+
+
+def compare_last_bits(given: argparse.Namespace, name: str) -> None:
+    """One process against itself, with every weight of the party's bottom model moved by its last bit or not."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        job = write_example(folder, given.party, RECIPES[name])
+        (folder / "job.toml").write_text(toml_text(job))
+        expected = _train_in_one_process(load_job(folder / "job.toml"))
+        for seed in range(given.last_bits):
+            moved = load_job(folder / "job.toml")
+            bottom = next(one.bottom for one in (*moved.parties, moved.label_party) if one.name == given.party)
+            rng = torch.Generator().manual_seed(seed)
+            for weights in bottom.parameters():
+                up = torch.nextafter(weights.data, torch.full_like(weights.data, torch.inf))
+                weights.data = torch.where(torch.rand(weights.shape, generator=rng) < 0.5, up, weights.data)
+            found = _train_in_one_process(moved)
+            _print_difference(f"{name}, {given.party}'s weights moved by a bit, draw {seed}", found, expected)
+
+
+def _train_in_one_process(job: tw.Job) -> dict[int, float]:
+    return {event["round"]: event["test"]["loss"] for event in tw.train(job).history}
+
+
+def _print_difference(what: str, losses: dict[int, float], expected: dict[int, float]) -> None:
+    """The largest, the first round with more than a hundredth of it, and how large it was before that round."""
+    differences = {number: abs(losses[number] - expected[number]) for number in sorted(expected)}
+    most = max(differences.values())
+    jump = next((number for number, one in differences.items() if one > most / 100), 0)
+    before = max((one for number, one in differences.items() if number < jump), default=0.0)
     print(
-        f"{name}, {given.party} on {ranks} ranks: differs by {most:.1e}, loss {first:.2f} to {last:.3f}", flush=True
+        f"{what}: differs by {most:.1e}, by {before:.1e} at most before round {jump}, "
+        f"loss {expected[0]:.2f} to {expected[ROUNDS]:.3f}",
+        flush=True,
     )
 
 
@@ -154,12 +188,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--party", choices=["imaging", "clinic"], default="imaging")
     for name, default in (("turns", 3), ("rounds", 8), ("batch", 64), ("image", 16), ("width", 64)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--last-bits", type=int, default=0, help="instead of ranks: so many draws of last bits")
     parser.add_argument("--parallel", choices=["ddp", "fsdp2"], default="ddp")
     parser.add_argument("--norm", choices=["batch", "group"], default="batch")
     given = parser.parse_args(arguments)
     if given.losses is None:
         compare_speed(given)
     for name in given.losses or ():
+        if given.last_bits:
+            compare_last_bits(given, name)
+            continue
         for ranks in given.ranks:
             compare_losses(given, name, ranks)
 

@@ -90,6 +90,10 @@ def evaluation_mode(*modules: nn.Module | None) -> Iterator[None]:
     """Modules in evaluation mode, and back as they were, each part of them; no graph."""
     here = [module for module in modules if module is not None]
     training = {part: part.training for module in here for part in module.modules()}
+    if not any(training.values()):  # nothing to set, nothing to set back
+        with torch.no_grad():
+            yield
+        return
     for module in here:
         module.eval()
     try:

@@ -366,7 +366,8 @@ class Listener:
             for record in requests:
                 attached.incoming(record)
                 before, spent = spent, thread_time()
-                self._over.wait(self._cpu.spend((Role.FEATURE_PARTY, peer), spent - before))
+                if owed := self._cpu.spend((Role.FEATURE_PARTY, peer), spent - before):
+                    self._over.wait(owed)
         except ThinwireError as error:
             why = str(error)
             self._report("damaged", peer, Role.FEATURE_PARTY, why=why)

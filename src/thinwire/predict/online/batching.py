@@ -1,81 +1,32 @@
-"""Requests become batches; what is kept of embeddings, and what Prometheus is told, never ids or rows."""
+"""Requests become batches; what is kept of embeddings."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from threading import Lock
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
-from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
 from torch import Tensor
 
 from thinwire.base.types import PartyName
 from thinwire.job.schema import ServeSection
 from thinwire.net.handshake import CacheTerms
 from thinwire.predict.embedding_client import EmbeddingClient
-from thinwire.predict.errors import Busy, Late, NoAnswer, PartyAway, describe_error
+from thinwire.predict.errors import Busy, Late, NoAnswer, PartyAway
 from thinwire.predict.online.api_schema import ScoreRequest
+from thinwire.predict.online.server_metrics import ServerMetrics
 from thinwire.predict.party_models import ReadyModel
 from thinwire.predict.pending_requests import PendingAnswers
-
-_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
-
-
-class ServerMetrics(Collector):
-    """Counted as requests end; one registry for each server. `read` gives what is read when a page is asked for."""
-
-    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._requests = Counter(
-            "thinwire_requests", "Requests, by what they came to.", ["outcome"], registry=registry
-        )
-        self._seconds = Histogram(
-            "thinwire_request_seconds", "From a request to its answer.", buckets=_SECONDS, registry=registry
-        )
-        self.batch_rows = Histogram(
-            "thinwire_batch_rows", "Rows that were asked for together.", buckets=_ROWS, registry=registry
-        )
-        self.defaults = Counter(
-            "thinwire_defaults", "Answers with a party's default embedding.", ["party"], registry=registry
-        )
-        self._read = read
-        registry.register(self)
-        ProcessCollector(registry=registry)
-
-    @contextmanager
-    def count_request(self) -> Iterator[None]:
-        """One request: how long it takes, and what it comes to."""
-        began, outcome = monotonic(), "internal"
-        try:
-            yield
-            outcome = "ok"
-        except Exception as error:
-            outcome = str(describe_error(error)[1]["error"]["type"])
-            raise
-        finally:
-            self._requests.labels(outcome).inc()
-            self._seconds.observe(monotonic() - began)
-
-    def page(self, accept: str) -> tuple[bytes, str]:
-        """In the format that the Accept header asks for, and its content type."""
-        encode, kind = choose_encoder(accept)
-        return encode(self._registry), kind
-
-    def collect(self) -> Iterable[Metric]:
-        return self._read()
-
 
 # Embeddings that a party allows to be kept: so many rows, for so long ---------------------------------------------
 
@@ -176,7 +127,7 @@ class BatchScorer:
         if ready is None:
             away = self.party.list_absent() or list(self.party.own.feature_parties)
             raise self.party.explain_absence(away[0])
-        distinct = np.unique(rows)
+        distinct = np.unique(rows) if len(rows) > 1 else rows
         asked, kept = {}, {}
         for name in self.party.own.feature_parties:
             terms = None if ready.scorer.uses_secure_sum else self.party.cache_terms.get(name)
@@ -191,10 +142,8 @@ class BatchScorer:
         """Of these rows of the batch; raises what a party refused with, unless a default stands for it."""
         half, names = batch.ready.scorer, self.party.own.feature_parties
         missing: list[PartyName] = []
-        places = torch.from_numpy(np.searchsorted(batch.rows, rows))
         if half.uses_secure_sum:
-            total = self._summed(batch)
-            embeddings = [total[places]]
+            embeddings = [self._summed(batch)]
         else:
             embeddings = []
             for name in names:
@@ -202,7 +151,10 @@ class BatchScorer:
                 if found is None:
                     missing.append(name)
                     found = torch.tensor(batch.ready.defaults[name]).expand(len(batch.rows), -1)
-                embeddings.append(found[places])
+                embeddings.append(found)
+        if not np.array_equal(batch.rows, rows):
+            places = torch.from_numpy(np.searchsorted(batch.rows, rows))
+            embeddings = [found[places] for found in embeddings]
         table, columns = half.score_table(embeddings, torch.from_numpy(rows), own)
         return ScoredRows(table, columns, batch.ready, missing)
 
@@ -241,8 +193,9 @@ class BatchScorer:
         if any(not one.done() or one.exception() is not None for one in futures.values()):
             self.party.pending.cancel(batch.answers)
         for name, waiting in futures.items():
-            with suppress(InvalidStateError):  # it is answered
-                waiting.set_exception(NoAnswer(name, 0.0))
+            if not waiting.done():
+                with suppress(InvalidStateError):  # answered in this moment
+                    waiting.set_exception(NoAnswer(name, 0.0))
 
 
 def _result(name: PartyName, waiting: Future[memoryview]) -> memoryview:
@@ -262,13 +215,23 @@ _MOST_WAITING_ROWS = 1 << 18
 _MOST_UNDER_WAY = 8  # batches
 _PLACE_SECONDS = 0.1  # that a batch counts as one of them
 _MARGIN = 0.9  # of a deadline: what is left is for the answer's way back
+_MOST_IN_LOOP = 32  # rows that the event loop scores itself,
+_QUICK_SECONDS = 0.002  # where the last batch took no longer than this
 
 
 @dataclass(eq=False)
 class _Waiting:
     request: ScoreRequest
-    answer: asyncio.Future[ScoredRows]
+    answer: asyncio.Future[ScoredRows | None]  # None: its deadline came first
     batch: ScoringBatch | None = None
+
+
+@dataclass(eq=False)
+class _Running:
+    members: list[_Waiting]
+    place: asyncio.TimerHandle
+    deadline: asyncio.TimerHandle
+    is_finishing: bool = False
 
 
 class RequestBatcher:
@@ -281,27 +244,34 @@ class RequestBatcher:
         self._queue: deque[_Waiting] = deque()
         self._rows_waiting = 0
         self._under_way = 0
-        self._batches: set[ScoringBatch] = set()  # under way
+        self._running: dict[ScoringBatch, _Running] = {}  # under way
+        self._answered_at, self._answered_rows = -inf, 0  # when the last batch ended, and who may ask again
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._computing = ThreadPoolExecutor(1, thread_name_prefix="score")
+        self._in_thread = 0  # batches that it has
+        self._last_seconds = inf  # that scoring a batch took
 
     async def score(self, request: ScoreRequest) -> ScoredRows:
         """Raises what the request came to."""
         if self._rows_waiting + len(request.rows) > _MOST_WAITING_ROWS:
             raise Busy(f"{self._rows_waiting} rows are already waiting; try again later")
-        waiting = _Waiting(request, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(request, loop.create_future())
         self._queue.append(waiting)
         self._rows_waiting += len(request.rows)
         self._look()
-        await asyncio.wait([waiting.answer], timeout=_MARGIN * request.deadline_seconds)
-        return waiting.answer.result() if waiting.answer.done() else await self._score_late(waiting)
+        deadline = loop.call_later(_MARGIN * request.deadline_seconds, _give_up, waiting.answer)
+        try:
+            scored = await waiting.answer
+        finally:
+            deadline.cancel()
+        return await self._score_late(waiting) if scored is None else scored
 
     async def _score_late(self, waiting: _Waiting) -> ScoredRows:
         """At a request's own deadline: by defaults where they stand for all that is missing, otherwise an error."""
-        waiting.answer.cancel()  # nobody looks for it there any more
         batch = waiting.batch
-        held_up = self._batches if batch is None else [batch]
+        held_up = self._running if batch is None else [batch]
         missing = sorted({name for one in held_up for name in one.answers.missing()})
         if batch is None or not missing or any(name not in batch.ready.defaults for name in missing):
             raise Late(waiting.request.deadline_seconds, missing)
@@ -314,13 +284,19 @@ class RequestBatcher:
         """Begins a batch where it is time for one."""
         while self._queue and self._rows_waiting >= self._settings.max_batch and self._under_way < _MOST_UNDER_WAY:
             self._begin()
-        if not self._queue:
+        if not self._queue or self._under_way >= _MOST_UNDER_WAY:
             return
-        loop = asyncio.get_running_loop()
-        if self._timer is None and self._under_way < _MOST_UNDER_WAY:
-            # Once round the loop even where nothing is under way: what has arrived by now goes along.
-            wait = self._settings.max_wait_ms / 1000 if self._under_way else 0.0
-            self._timer = loop.call_later(wait, self._waited)
+        is_time = not self._under_way and self._rows_waiting >= self._count_returning()
+        if self._timer is not None and is_time:
+            self._stop_timer()
+        if self._timer is None:
+            # Once round the loop even where nobody is waited for: what has arrived by now goes along.
+            wait = 0.0 if is_time else self._settings.max_wait_ms / 1000
+            self._timer = asyncio.get_running_loop().call_later(wait, self._waited)
+
+    def _count_returning(self) -> int:
+        """Rows of the batch that has just been answered: clients that ask again at once go together again."""
+        return self._answered_rows if monotonic() - self._answered_at < self._settings.max_wait_ms / 1000 else 0
 
     def _waited(self) -> None:
         self._timer = None
@@ -328,10 +304,13 @@ class RequestBatcher:
             self._begin()
             self._look()
 
-    def _begin(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _begin(self) -> None:
+        self._stop_timer()
         members = [self._next()]
         rows = len(members[0].request.rows)
         while self._queue and rows + len(self._queue[0].request.rows) <= self._settings.max_batch:
@@ -339,69 +318,130 @@ class RequestBatcher:
             rows += len(members[-1].request.rows)
         members = [one for one in members if not one.answer.done()]
         if members:
-            self._under_way += 1
-            task = asyncio.get_running_loop().create_task(self._run(members))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._ask(members)
 
     def _next(self) -> _Waiting:
         one = self._queue.popleft()
         self._rows_waiting -= len(one.request.rows)
         return one
 
-    async def _run(self, members: list[_Waiting]) -> None:
-        """One batch, from its question to everybody's answer."""
-        place = asyncio.get_running_loop().call_later(_PLACE_SECONDS, self._leave_place)
-        rows = np.concatenate([one.request.rows for one in members])
-        self._metrics.batch_rows.observe(len(rows))
-        batch = None
+    # One batch, from its question to everybody's answer -------------------------------------------------------------
+
+    def _ask(self, members: list[_Waiting]) -> None:
+        """The question leaves at once; what is left is done when the last answer has come."""
+        rows = _join_rows(members)
         try:
             batch = self._scorer.begin(rows)
-            self._batches.add(batch)
-            for one in members:
-                one.batch = batch
-            await self._await_answers(batch, members)
-            await self._answer(batch, [one for one in members if not one.answer.done()])
         except Exception as error:  # noqa: BLE001  whoever asked must hear of it
-            for one in members:
-                if not one.answer.done():
-                    one.answer.set_exception(error)
-        finally:
-            if batch is not None:
-                self._batches.discard(batch)
-                self._scorer.cancel(batch)
-            if place.when() > asyncio.get_running_loop().time():
-                place.cancel()
-                self._leave_place()
-
-    async def _await_answers(self, batch: ScoringBatch, members: list[_Waiting]) -> None:
-        """Until every party has answered or is lost; one that never answers is not waited for for ever."""
-        every = asyncio.gather(*map(asyncio.wrap_future, batch.answers.futures.values()), return_exceptions=True)
-        await asyncio.wait([every], timeout=max(one.request.deadline_seconds for one in members))
-
-    async def _answer(self, batch: ScoringBatch, members: list[_Waiting]) -> None:
-        scored, start = await self._compute(batch, members) if members else None, 0
+            _fail(members, error)
+            return
+        loop, futures = asyncio.get_running_loop(), batch.answers.futures.values()
+        self._under_way += 1
+        self._metrics.batch_rows.observe(len(rows))
+        place = loop.call_later(_PLACE_SECONDS, self._leave_place)
+        # One that never answers is not waited for for ever.
+        longest = max(one.request.deadline_seconds for one in members) if futures else 0.0
+        self._running[batch] = _Running(members, place, loop.call_later(longest, self._finish, batch))
         for one in members:
-            end = start + len(one.request.rows)
-            if scored is not None and not one.answer.done():
-                one.answer.set_result(replace(scored, table=scored.table[start:end]))
-            start = end
+            one.batch = batch
+
+        def look(_: object) -> None:
+            """In the thread that reads; the loop wakes once, for the last of them."""
+            if all(one.done() for one in futures):
+                with suppress(RuntimeError):  # the server has ended
+                    loop.call_soon_threadsafe(self._finish, batch)
+
+        for waiting in futures:
+            waiting.add_done_callback(look)
+
+    def _finish(self, batch: ScoringBatch) -> None:
+        """Every party has answered, or is lost or late."""
+        running = self._running.get(batch)
+        if running is None or running.is_finishing:
+            return  # two parties answered in the same moment
+        running.is_finishing = True
+        running.deadline.cancel()
+        members = [one for one in running.members if not one.answer.done()]
+        rows = _join_rows(members) if members else np.empty(0, np.int64)
+        if members and not self._is_quick(len(rows)):
+            task = asyncio.get_running_loop().create_task(self._finish_in_thread(batch, members))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        try:
+            if members:
+                _give(members, self._time_scores(batch, rows, _own_features(batch, members)))
+        except Exception as error:  # noqa: BLE001  whoever asked must hear of it
+            _fail(members, error)
+        self._end(batch)
+
+    async def _finish_in_thread(self, batch: ScoringBatch, members: list[_Waiting]) -> None:
+        try:
+            _give(members, await self._compute(batch, members))
+        except Exception as error:  # noqa: BLE001  whoever asked must hear of it
+            _fail(members, error)
+        finally:
+            self._end(batch)
+
+    def _end(self, batch: ScoringBatch) -> None:
+        running = self._running.pop(batch)
+        self._scorer.cancel(batch)
+        self._answered_at, self._answered_rows = monotonic(), len(batch.rows) + self._rows_waiting
+        if running.place.when() > asyncio.get_running_loop().time():
+            running.place.cancel()
+            self._leave_place()
+
+    def _is_quick(self, rows: int) -> bool:
+        """A thread takes longer to wake than a small model to score a few rows; the last batch tells."""
+        return not self._in_thread and rows <= _MOST_IN_LOOP and self._last_seconds < _QUICK_SECONDS
 
     async def _compute(self, batch: ScoringBatch, members: list[_Waiting]) -> ScoredRows:
-        rows = np.concatenate([one.request.rows for one in members])
-        own = _own_features(batch, members)
-        return await asyncio.get_running_loop().run_in_executor(
-            self._computing, self._scorer.compute_scores, batch, rows, own
-        )
+        self._in_thread += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._computing, self._time_scores, batch, _join_rows(members), _own_features(batch, members)
+            )
+        finally:
+            self._in_thread -= 1
+
+    def _time_scores(self, batch: ScoringBatch, rows: RowNumbers, own: Tensor | None) -> ScoredRows:
+        began = monotonic()
+        try:
+            return self._scorer.compute_scores(batch, rows, own)
+        finally:
+            self._last_seconds = monotonic() - began
 
     def _leave_place(self) -> None:
         """After a while, or at its end: a party that hangs must not hold up those who can do without it."""
         self._under_way -= 1
-        # Whoever came meanwhile need not wait any longer.
-        if self._timer is not None and not self._under_way:
-            self._timer.cancel()
-            self._timer = None
         self._look()
+
+
+def _give(members: list[_Waiting], scored: ScoredRows) -> None:
+    """Everybody's own rows of what was scored together."""
+    start = 0
+    for one in members:
+        end = start + len(one.request.rows)
+        if not one.answer.done():
+            one.answer.set_result(scored if len(members) == 1 else replace(scored, table=scored.table[start:end]))
+        start = end
+
+
+def _fail(members: list[_Waiting], error: Exception) -> None:
+    for one in members:
+        if not one.answer.done():
+            one.answer.set_exception(error)
+
+
+def _give_up(answer: asyncio.Future[Any]) -> None:
+    """Whoever waits for it goes on, without one where there is none."""
+    if not answer.done():
+        answer.set_result(None)
+
+
+def _join_rows(members: list[_Waiting]) -> RowNumbers:
+    rows = [one.request.rows for one in members]
+    return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
 def _own_features(batch: ScoringBatch, members: list[_Waiting]) -> Tensor | None:

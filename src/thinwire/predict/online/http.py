@@ -26,6 +26,7 @@ from thinwire.predict.online.service import ScoreService
 
 DEADLINE_HEADER = "x-deadline-ms"
 HEAD_SECONDS = 10.0  # until a request's head is whole; its body has a time of its own
+_MOST_HOSTS = 256  # Host headers that are remembered
 BODY_SECONDS = 10.0  # from a request's head to the end of its body
 
 
@@ -97,10 +98,13 @@ class OwnHosts:
     def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
         self._app = app
         self._names = names
+        self._accepted: set[str] = set()  # headers that were looked at before: clients send the same one each time
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = Request(scope).headers.get("host", "") if scope["type"] == "http" else "localhost"
-        if is_own_host(host, self._names):
+        if host in self._accepted or is_own_host(host, self._names):
+            if len(self._accepted) < _MOST_HOSTS:
+                self._accepted.add(host)
             await self._app(scope, receive, send)
         else:
             told = (

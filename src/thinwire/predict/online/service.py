@@ -17,7 +17,8 @@ from thinwire.net.links.records import MAX_JSON
 from thinwire.predict.embedding_client import EmbeddingClient
 from thinwire.predict.errors import BadRequest, Busy, ModelMismatch, describe_error
 from thinwire.predict.online.api_schema import LONGEST_DEADLINE_MS, ScoreRequest, ScoreSchema
-from thinwire.predict.online.batching import BatchScorer, RequestBatcher, ServerMetrics
+from thinwire.predict.online.batching import BatchScorer, RequestBatcher
+from thinwire.predict.online.server_metrics import ServerMetrics
 from thinwire.training.party.metrics import count_frames, counter, gauge
 
 _MOST_OVER_GRPC = 32  # each holds a thread while it waits
@@ -145,10 +146,10 @@ class ScoreService:
 
 
 def _require_finite(request: ScoreRequest, table: Tensor) -> None:
-    wrong = torch.nonzero(~torch.isfinite(table))
-    if not len(wrong):
+    finite = torch.isfinite(table)
+    if bool(finite.all()):
         return
-    place = int(wrong[0, 0])
+    place = int(torch.nonzero(~finite)[0, 0])
     if request.features is not None:
         raise BadRequest("not_finite", f"features[{place}] lead to a score that is not finite; they are too large")
     row = int(request.rows[place])
