@@ -225,7 +225,7 @@ def test_a_damaged_result_is_matched_again(tmp_path: Path) -> None:
     notes: list[str] = []
     found = aligned(IDS, backend=PLAIN, wire=wire, workspaces=rooms(tmp_path, say=notes.append))
     assert {len(one) for one in found.values()} == {40}
-    assert notes[0] == f"{file}: is damaged: its checksum does not fit; this bucket is matched again"
+    assert notes[0] == f"{file}: is damaged: its checksum does not match; this bucket is matched again"
     assert {message.round >> 30 for message in wire.messages if message.kind is Kind.BLINDED_IDS} == {2}
 
 
@@ -370,9 +370,9 @@ def test_an_id_that_is_there_twice_is_found_in_its_bucket(tmp_path: Path) -> Non
             Kind.COMMON_ROWS,
             1,
             lambda body: body + b"0",
-            r"keys of bucket 1 in \d+ bytes, at most \d+ of 7 can be",
+            r"keys of bucket 1 in \d+ bytes, but at most \d+ of 7 are possible",
         ),
-        (LABEL, Kind.COMMON_ROWS, 1, lambda body: body * 99, r"keys of bucket 1 in \d+ bytes, at most"),
+        (LABEL, Kind.COMMON_ROWS, 1, lambda body: body * 99, r"keys of bucket 1 in \d+ bytes, but at most"),
         (LABEL, Kind.COMMON_ROWS, 0, lambda body: body[:32], "after announcing 40"),
         (LABEL, Kind.COMMON_ROWS, 4, lambda body: body[1:], "COMMON_ROWS 4 of 31 bytes, expected 32"),
     ],

@@ -113,7 +113,7 @@ class NAType:  # as pandas names its own
         (["a", "\ud800"], "row 2 has an id that is not valid Unicode"),
         (["a", b"\xff"], "row 2 has bytes that are not valid UTF-8"),
         (["a", "x" * 10_000_000], "the id of row 2 has 10000000 bytes; at most 1048576 are allowed"),
-        ("abc", "one text is not a list of ids"),
+        ("abc", "a single string is not a list of ids"),
         (5, "int is not a list of ids"),
         (np.zeros((2, 2), int), r"the array has shape \(2, 2\); ids must be one column"),
     ],

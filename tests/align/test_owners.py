@@ -114,7 +114,7 @@ def swapped(body: bytes) -> bytes:
 
 TAMPERED: dict[str, tuple[Kind, int, Callable[[bytes], bytes], type[ThinwireError], str]] = {
     "greeting": (Kind.ALIGNMENT, 0, lambda body: body[:-8], UnknownTag, "owners at"),
-    "more owners than ids": (Kind.ALIGNMENT, 2, another(8, 11), Malformed, "30 rows of 11 owners, at most 6 can be"),
+    "more owners than ids": (Kind.ALIGNMENT, 2, another(8, 11), Malformed, "30 rows of 11 owners; at most 6"),
     "no owners": (Kind.ALIGNMENT, 2, another(8, 0), Malformed, "30 rows of 0 owners"),
     "too many rows": (Kind.ALIGNMENT, 2, another(5, 1), TooLarge, "more than this party's max_peer_ids"),
     "short": (Kind.COMMON_ROWS, 0, lambda body: body[:-1], Malformed, "of 125 bytes, expected 126"),

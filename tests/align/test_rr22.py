@@ -139,9 +139,9 @@ def test_an_interpreter_without_it_is_refused_with_the_way_to_get_it(tmp_path: P
         (0, lambda _: b"", "a message of RR22 without its state"),
         (0, lambda _: b"\x03", "a message of RR22 without its state"),
         (1, lambda _: b"\0cut", "a record of RR22 that is cut off"),
-        (1, lambda _: b"\0\1\0\0\0\3\0\0\0\0", "a record of RR22 that cannot be"),
-        (1, lambda _: b"\0\1\0\0\0\1\xff\0\0\0", "a record of RR22 that cannot be"),
-        (1, lambda _: b"\0\1\0\0\0\0\1\0\0\0x", "a record of RR22 that cannot be"),
+        (1, lambda _: b"\0\1\0\0\0\3\0\0\0\0", "an invalid record of RR22"),
+        (1, lambda _: b"\0\1\0\0\0\1\xff\0\0\0", "an invalid record of RR22"),
+        (1, lambda _: b"\0\1\0\0\0\0\1\0\0\0x", "an invalid record of RR22"),
     ],
 )
 def test_messages_that_cannot_be_are_refused(

@@ -45,6 +45,7 @@ def test_pages_fit_and_ask_nobody_else(
         browser.open(f"{site}/{page}.html")
         assert browser.script("document.body.dataset.mdColorScheme") == ("slate" if dark else "default")
         assert browser.script("document.documentElement.scrollWidth <= innerWidth"), f"{page} sticks out"
+        browser.script("document.head.insertAdjacentHTML('beforeend', '<style>*{transition:none!important}</style>')")
         browser.until("document.getAnimations().every(one => one.playState !== 'running')")
         path = folder / f"site-{name}{'-phone' * (size == PHONE)}{'-dark' * dark}.png"
         browser.picture(path, height=size[1])

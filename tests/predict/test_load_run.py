@@ -61,7 +61,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         tw.load_run(tmp_path / "nothing")
     with pytest.raises(BadInput, match=r"holds no job.toml"):
         tw.load_run(tmp_path)
-    with pytest.raises(BadInput, match="modules are of a, b, c; the run has a, b, c, top"):
+    with pytest.raises(BadInput, match="modules are for a, b, c; the run has a, b, c, top"):
         tw.load_run(tmp_path, modules={name: module for name, module in modules().items() if name != "top"})
     with pytest.raises(BadInput, match="does not hold this job's model"):
         tw.load_run(tmp_path, modules={**modules(), "a": nn.Linear(3, 3)})

@@ -198,11 +198,11 @@ def test_a_killed_shard_goes_on_and_finished_ones_are_kept(tmp_path: Path) -> No
 def test_shards_of_two_predictions_are_not_joined(tmp_path: Path) -> None:
     out = tmp_path / "scores.csv"
     write_shard(out, "1/2", asked())
-    with pytest.raises(BadInput, match=r"00001-of-00002\.parquet is of another prediction"):
+    with pytest.raises(BadInput, match=r"00001-of-00002\.parquet belongs to another prediction"):
         write_shard(out, "2/2", asked(model="other"))
     assert not out.exists()
     Shard(1, 2).find_file(out).write_bytes(b"PAR1")
-    with pytest.raises(BadInput, match="is no shard that can be read; remove it"):
+    with pytest.raises(BadInput, match="is not a readable shard; remove it"):
         write_shard(out, "1/2", asked())
 
 

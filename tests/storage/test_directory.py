@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     begun(tmp_path / "saved", 1)
     with pytest.raises(BadState, match="another job: data differ"):
         RunDirectory(tmp_path / "saved").load({**JOB, "data": "c"}, ["p0"])
-    with pytest.raises(BadState, match=r"of the parties \['p0'\], the job has \['p1'\]"):
+    with pytest.raises(BadState, match=r"for the parties \['p0'\], the job has \['p1'\]"):
         RunDirectory(tmp_path / "saved").load(JOB, ["p1"])
     assert number_in(tmp_path / "saved") == 1
 

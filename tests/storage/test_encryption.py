@@ -341,7 +341,7 @@ def test_a_damaged_checkpoint_is_left_for_the_one_before(run: Path, caplog: pyte
 def test_without_its_marker_the_folder_is_refused_and_not_taken_for_a_readable_one(run: Path) -> None:
     (run / "encryption.json").unlink()
     for use in USES.values():
-        with pytest.raises(DamagedFile, match=r"is encrypted, and encryption\.json, which says how, is not there"):
+        with pytest.raises(DamagedFile, match=r"is encrypted, and encryption\.json, which describes how, is missing"):
             use(run)
 
 

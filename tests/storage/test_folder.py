@@ -95,7 +95,7 @@ def test_two_folders_of_one_key_do_not_open_each_others_files(run: Path, tmp_pat
 def test_a_run_that_began_readable_stays_so(tmp_path: Path, key: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "data.json").write_text("{}")
-    with pytest.raises(BadInput, match=r"was begun without encryption, and goes on so; leave \[encryption\] out"):
+    with pytest.raises(BadInput, match=r"started without encryption and continues that way; remove \[encryption\]"):
         begin_files(tmp_path / "run", key)
     assert not (tmp_path / "run" / "encryption.json").exists()
 

@@ -102,7 +102,7 @@ def test_a_readable_file_in_an_encrypted_run_is_refused_and_the_other_way_round(
         encrypted.read(tmp_path / "model")
     encrypted.replace(tmp_path / "model", b"weights")
     assert encrypted.read(tmp_path / "model") == b"weights"
-    with pytest.raises(DamagedFile, match=r"encryption\.json, which says how, is not there"):
+    with pytest.raises(DamagedFile, match=r"encryption\.json, which describes how, is missing"):
         plain.read(tmp_path / "model")
 
 

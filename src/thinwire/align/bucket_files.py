@@ -225,7 +225,7 @@ class BucketFolder:
         if kept := self._count_kept():
             raise BadState(
                 f"{self.path}: holds the buckets of another alignment (other {', '.join(names)}; {kept} of "
-                f"{found.buckets} done). Go on with the same tables and folders at every party, or "
+                f"{found.buckets} done). Continue with the same tables and folders at every party, or "
                 f"{self._describe_fresh_start()}"
             )
 
@@ -251,7 +251,7 @@ class BucketFolder:
                 digests[bucket].update(block)
                 counts[bucket] += size
         if int(counts.max()) > plan.bucket_size(len(ids)):
-            raise ThinwireError(f"a bucket has {counts.max()} ids by chance; {self._describe_fresh_start()}")
+            raise ThinwireError(f"a bucket happens to have {counts.max()} ids; {self._describe_fresh_start()}")
         self._table = _BucketTable(counts=counts.tolist(), digests=[one.hexdigest() for one in digests])
         self._require_different(plan)
         self._replace("buckets.json", self._table.model_dump_json().encode())
@@ -279,7 +279,7 @@ class BucketFolder:
         except OSError as error:
             raise self._damaged(path, f"cannot be read: {error.strerror}") from None
         if sha256(data).hexdigest() != self._table.digests[number]:
-            raise self._damaged(path, "is damaged: its checksum does not fit")
+            raise self._damaged(path, "is damaged: its checksum does not match")
         return _join_blocks(data)
 
     def _damaged(self, path: Path, what: str) -> BadFile:
@@ -318,7 +318,7 @@ class BucketFolder:
         except OSError as error:
             raise BadFile(f"{path}: cannot be read: {error.strerror}") from None
         if len(data) < TOKEN_SIZE + DIGEST_SIZE or sha256(data[:-DIGEST_SIZE]).digest() != data[-DIGEST_SIZE:]:
-            raise BadFile(f"{path}: is damaged: its checksum does not fit")
+            raise BadFile(f"{path}: is damaged: its checksum does not match")
         return data[:-DIGEST_SIZE]
 
     # The common rows ----------------------------------------------------------------------------------------------

@@ -246,7 +246,7 @@ class BucketedMatch:
         """Which of a bucket's ids have the keys of a message, of which each must be there once."""
         size = self._size_key(self._peers[self.talk.label_party])
         if len(body) % size or len(body) > size * len(keys):
-            what = f"keys of bucket {number} in {len(body)} bytes, at most {len(keys)} of {size} can be"
+            what = f"keys of bucket {number} in {len(body)} bytes, but at most {len(keys)} of {size} are possible"
             raise self.talk.build_error(self.talk.label_party, what)
         told = np.frombuffer(body, f"S{size}")
         common = np.flatnonzero(np.isin(_cut_keys(keys, size), told))

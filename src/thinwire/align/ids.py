@@ -308,7 +308,7 @@ def _require_ids(missing: Sequence[int], rows: int, where: str) -> None:
 def _list_values(values: Any, where: str) -> Iterable[Any]:
     """Plain values; a column knows best how to give them."""
     if isinstance(values, (str, bytes)):
-        raise BadIds(f"{where}: one text is not a list of ids; give a list, or a column of a table")
+        raise BadIds(f"{where}: a single string is not a list of ids; give a list, or a column of a table")
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise BadIds(f"{where}: the array has shape {values.shape}; ids must be one column, [N]")

@@ -152,7 +152,7 @@ def receive_owners(talk: Conversation, at_most: int, terms: Terms) -> tuple[int,
     body = talk.receive_exactly(talk.label_party, Kind.ALIGNMENT, Step.OVERLAP, _COUNTS.size)
     rows, owners = _COUNTS.unpack(body)
     if owners > min(at_most, rows) or (rows and not owners):
-        raise talk.build_error(talk.label_party, f"{rows} rows of {owners} owners, at most {at_most} can be")
+        raise talk.build_error(talk.label_party, f"{rows} rows of {owners} owners; at most {at_most} are possible")
     if rows > terms.max_peer_ids:
         raise TooLarge(
             f"alignment: {rows} rows are shared, more than this party's max_peer_ids of {terms.max_peer_ids}"

@@ -89,7 +89,7 @@ class Rr22Backend:
         for peer, count in peer_ids.items():
             matched = np.frombuffer(self._run(talk, peer, 0, items), f"S{2 * _ITEM}")
             if not np.isin(matched, items).all():
-                raise WorkersFailed("RR22 gave ids that were not asked for; match by ristretto255 instead")
+                raise WorkersFailed("RR22 returned ids that were not requested; match by ristretto255 instead")
             places[peer] = np.where(np.isin(items, matched), np.arange(len(items)), -1)
             done += len(ids) + count
             on_progress(done, total, _STAGE)
@@ -245,7 +245,7 @@ class Relay:
             number, what, size = _RECORD.unpack_from(body, at)
             at += _RECORD.size
             if what > _CLOSE or len(body) - at < size or (what != _DATA and size):
-                raise self._talk.build_error(self._peer, "a record of RR22 that cannot be")
+                raise self._talk.build_error(self._peer, "an invalid record of RR22")
             self._apply_record(number, what, body[at : at + size])
             at += size
         return body[0]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from thinwire.cli.output import build_table, print_plain, print_result
+from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
     from thinwire.lab.attacks import AuditReport
@@ -22,7 +23,9 @@ def audit(run: Path, rows: int = 2000, replay: bool = False, code: list[str] = [
     from thinwire.job.own_code import CodeSources
     from thinwire.lab.attacks import audit_run
 
-    report = audit_run(run, rows, replay, CodeSources.parse(code))
+    with ProgressLine("audit", 0) as progress:
+        follow = progress.count if progress.moves else None  # no lines without a terminal
+        report = audit_run(run, rows, replay, CodeSources.parse(code), follow)
     print_result({"run_dir": str(run), **report.to_dict()}, as_json, lambda: _print(report))
     if report.verdict in _EXIT_CODES:
         raise typer.Exit(_EXIT_CODES[report.verdict])

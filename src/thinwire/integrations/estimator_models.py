@@ -80,7 +80,7 @@ class ModelKind:
         if self.is_exact and classes != 2:
             raise BadLabels(
                 f"Only binary classification is supported by a linear model, and y has {classes} classes; fit one "
-                "model a class, as scikit-learn's OneVsRestClassifier does, or use 'mlp' or 'boosted_trees'"
+                "model per class, as scikit-learn's OneVsRestClassifier does, or use 'mlp' or 'boosted_trees'"
             )
         loss = self.binary_loss if classes == 2 else cross_entropy
         return loss, classes if loss is cross_entropy else 1

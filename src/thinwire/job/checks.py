@@ -405,7 +405,7 @@ def _check_top(party: LabelParty, fused: int) -> None:
             f"party {party.name!r}: the top model and loss do not accept embeddings of width {fused}: {error}"
         ) from error
     if losses.shape != (rows,):
-        raise BadInput(f"party {party.name!r}: the loss must give one value a row, got {losses.shape}")
+        raise BadInput(f"party {party.name!r}: the loss must give one value per row, got {losses.shape}")
 
 
 def _check_two_classes(party: LabelParty) -> None:

@@ -132,7 +132,7 @@ class InitFrom:
         for name in self.fresh:
             if name not in modules:
                 hint = did_you_mean(name, modules)
-                raise BadInput(f"--fresh {name}: there is no such model; there are {', '.join(modules)}{hint}")
+                raise BadInput(f"--fresh {name}: there is no such model; the models are {', '.join(modules)}{hint}")
 
     def _memories(
         self, earlier: EarlierRun, modules: Mapping[str, nn.Module], fitting: Mapping[str, Mapping[str, Tensor]]

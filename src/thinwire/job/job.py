@@ -125,7 +125,7 @@ class Job:
     parties: Sequence[FeatureParty]
     label_party: LabelParty
     recipe: Recipe
-    optimizer: OptimizerSpec = field(default_factory=lambda: SGD(lr=0.1))
+    optimizer: OptimizerSpec = SGD(lr=0.1)
     batch_size: int | None = None
     batches: str = "derived"
     epochs: float = 10

@@ -448,7 +448,7 @@ def _shared_top(entry: LabelEntry) -> LabelEntry:
     if entry.top is None:
         raise BadInput.of(
             "label_party.top",
-            "is missing: under shared labels every party builds the top model, so its table belongs "
+            "is missing: under shared labels every party builds the top model, so put its table "
             "into the part of the job that all parties share",
         )
     if "module" in entry.top:
@@ -493,8 +493,7 @@ def list_certificate_names(sections: Sequence[PartyEntry]) -> dict[PartyName, st
         other = next((party for party, taken in found.items() if taken == name), None)
         if other is not None:
             raise BadInput(
-                f"certificate_name: {other!r} and {section.name!r} would both be {name!r}, so that nobody could tell "
-                "them apart"
+                f"certificate_name: {other!r} and {section.name!r} would both be {name!r}; give each a different name"
             )
         found[section.name] = name
     return found

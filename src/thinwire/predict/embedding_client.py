@@ -233,7 +233,7 @@ class EmbeddingClient:
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
         if rpc.name == "Score" and self.score_handler is not None:
             return self.score_handler(request)
-        raise NotYet("predictions are under way here; there is no training to ask about")
+        raise NotYet("this party is predicting; there is no training run to ask about")
 
     def _introduce(self) -> PredictionHello:
         return next(iter(self.models.values())).rows.introduce(self.own)

@@ -312,7 +312,7 @@ def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, sa
         own_ids = read_new_ids(own.section, features, ids)
         groups = read_new_owners(own.section, features, ids, grouped if own.is_label_party else {})
     if own_ids is None:
-        raise BadInput("new rows are brought into one order by their ids, and the section of this party names none")
+        raise BadInput("new rows are matched by their ids, but this party's section names none")
     folder = found.folder()
     kept = folder.path / layout.NEW_ROWS / f"{own.me}.alignment"
     alignment = _kept(kept, folder.files, own, own_ids, groups)
@@ -360,7 +360,7 @@ def _align(
             return party.align(ids, backend, AlignTerms(), lambda *_: None, groups)
     except Refused as error:
         raise BadInput(
-            f"{error}. This party's ids are new ({kept.name}, the last alignment, is of others or not there). If "
-            "the others go on with an earlier one, restore the ids that were aligned then; or end all, remove "
+            f"{error}. This party's ids are new ({kept.name}, the last alignment, is of other ids or missing). If "
+            "the others continue with an earlier one, restore the ids that were aligned then; or stop all, remove "
             f"{layout.NEW_ROWS}/ from every party's run, and start them together"
         ) from None

@@ -112,7 +112,7 @@ def load_run(
         _read_recipe(path)  # refuses what needs its job
     names = list_models(path)
     if set(found) != set(names):
-        raise BadInput(f"modules are of {', '.join(sorted(found)) or 'nobody'}; the run has {', '.join(names)}")
+        raise BadInput(f"modules are for {', '.join(sorted(found)) or 'nobody'}; the run has {', '.join(names)}")
     for name, module in found.items():
         if not isinstance(module, nn.Module):
             raise BadInput(f"modules[{name!r}] must be a torch module, got {type(module).__name__}")
@@ -187,7 +187,7 @@ class TrainedRun:
     ) -> dict[PartyName, Tensor]:
         """Checked: every party's, finite but for gaps that its model takes; as many rows each, or `owners`."""
         if set(features) != set(self.parties):
-            raise BadInput(f"features are of {sorted(features)}, expected those of {', '.join(self.parties)}")
+            raise BadInput(f"features are for {sorted(features)}, expected those of {', '.join(self.parties)}")
         tables = {
             name: to_float_tensor(name, "features", features[name], accepts_gaps(self.models[name]))
             for name in self.parties

@@ -96,8 +96,8 @@ class ScoreFile:
         changed = [name for name in sorted(heading) if before.get(name) != heading[name]]
         if changed:
             raise BadInput(
-                f"{self._folder} is of another prediction ({', '.join(changed)} differ); remove it, or ask for the "
-                "same rows of the same models"
+                f"{self._folder} belongs to another prediction ({', '.join(changed)} differ); remove it, or "
+                "request the same rows of the same models"
             )
 
     def add(self, keys: Sequence[Any] | npt.NDArray[Any], columns: Sequence[str], scores: npt.NDArray[Any]) -> None:
@@ -281,9 +281,9 @@ def _require_shard(file: Path, whole: str) -> None:
     try:
         written = (pa.parquet.read_schema(file).metadata or {}).get(b"thinwire", b"").decode()
     except (OSError, ValueError):
-        raise BadInput(f"{file} is no shard that can be read; remove it, and run that shard again") from None
+        raise BadInput(f"{file} is not a readable shard; remove it, and run that shard again") from None
     if written != whole:
-        raise BadInput(f"{file} is of another prediction; remove it, or ask for the same rows of the same models")
+        raise BadInput(f"{file} belongs to another prediction; remove it, or request the same rows and models")
 
 
 def score_over_network(party: EmbeddingClient, rows: Tensor, patience_seconds: float) -> Iterator[Tensor]:

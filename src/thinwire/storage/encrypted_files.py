@@ -222,7 +222,7 @@ class Files:
             raise DamagedFile(path, "is not a regular file")  # a pipe or a device may have no end
         data = path.read_bytes()
         if data.startswith(MARK):
-            raise DamagedFile(path, "is encrypted, and encryption.json, which says how, is not there")
+            raise DamagedFile(path, "is encrypted, and encryption.json, which describes how, is missing")
         return data
 
     def replace(self, path: Path, data: bytes) -> None:

@@ -92,8 +92,8 @@ def open_folder(folder: Path, key: Path | None = None) -> Files:
         _require_readable(folder)
         if key is not None and any((folder / name).exists() for name in _OF_A_RUN):
             raise BadInput(
-                f"the run in {folder} was begun without encryption, and goes on so; leave [encryption] out, or begin "
-                "another run in a new --out"
+                f"the run in {folder} started without encryption and continues that way; remove [encryption], or "
+                "start another run in a new --out"
             )
         return PLAIN
     return Files(folder, _fitting(folder, marker, key)[0])
@@ -108,7 +108,7 @@ def _require_readable(folder: Path) -> None:
         except OSError:
             continue
         if begins == MARK:
-            raise DamagedFile(path, f"is encrypted, and {layout.ENCRYPTION}, which says how, is not there")
+            raise DamagedFile(path, f"is encrypted, and {layout.ENCRYPTION}, which describes how, is missing")
 
 
 def begin_files(folder: Path, key: Path | None) -> Files:

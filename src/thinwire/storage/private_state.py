@@ -170,7 +170,7 @@ def _read(path: Path, files: Files) -> _Fields:
     way_out = "restore it from a backup, or start a new run in another folder"
     try:
         if path.stat().st_mode & 0o077:
-            raise BadInput(f"{path} holds secrets and is open to others; close it: chmod 600 {path}")
+            raise BadInput(f"{path} holds secrets, but other users can read it; make it private: chmod 600 {path}")
         held = json.loads(files.read(path))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
@@ -185,7 +185,7 @@ def _read(path: Path, files: Files) -> _Fields:
     names = {"format", "check", *(field.name for field in fields(_Fields))}
     names -= {"charges"} if isinstance(held, dict) and held.get("format") == 1 else set()
     if not isinstance(held, dict) or held.keys() != names or held.pop("check") != _check(held):
-        raise BadState(f"{path} is damaged: its check does not fit; {way_out}")
+        raise BadState(f"{path} is damaged: its checksum does not match; {way_out}")
     del held["format"]
     return _Fields(**held)
 

@@ -136,7 +136,9 @@ class RunDirectory:
         if loaded is None:
             raise self._nothing()
         if set(loaded.tensors) != set(parties):
-            raise BadState(f"{self.folder} is of the parties {sorted(loaded.tensors)}, the job has {sorted(parties)}")
+            raise BadState(
+                f"{self.folder} is for the parties {sorted(loaded.tensors)}, the job has {sorted(parties)}"
+            )
         for warning in loaded.warnings:
             _log.warning("%s: %s", self.folder, warning)
         self._generation = loaded.generation

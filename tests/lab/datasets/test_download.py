@@ -49,7 +49,7 @@ def test_without_a_folder_what_has_to_be_in_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    with pytest.raises(BadInput, match="no data folder: say --data DIR") as refused:
+    with pytest.raises(BadInput, match="no data folder: give --data DIR") as refused:
         load_split(name)
     message = str(refused.value)
     source = DATA_SETS[name].source
@@ -64,7 +64,7 @@ def test_without_a_folder_what_has_to_be_in_it_is_said(
 def test_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits(tmp_path / "mnist")
     monkeypatch.delenv(VARIABLE, raising=False)
-    with pytest.raises(BadInput, match=r"no data folder: say --data DIR, folder=\.\.\., or set THINWIRE_DATA"):
+    with pytest.raises(BadInput, match=r"no data folder: give --data DIR, folder=\.\.\., or set THINWIRE_DATA"):
         load_split("mnist")
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert len(load_split("mnist").labels) == 20
@@ -184,7 +184,7 @@ def test_cifar_is_read_from_the_archive_that_was_downloaded(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("other bytes", "what came has MD5"),
+        ("other bytes", "the download has MD5"),
         ("too short", "ended after 90 of 100 bytes"),
         ("too long", "sends more than the 100 bytes of this file"),
         ("broken off", "IncompleteRead|ended after 90 of 100"),
@@ -216,7 +216,7 @@ def test_an_older_file_survives_a_failed_download(tmp_path: Path) -> None:
     file.write_bytes(b"old")
     with serving({"x.gz": bytes(100)}) as shop:
         wanted = replace(offered(shop, "x.gz"), md5="0" * 32)
-        with pytest.raises(BadInput, match="the publisher says 0000"):
+        with pytest.raises(BadInput, match="expected 0000"):
             fetch(wanted, file)
     assert file.read_bytes() == b"old"
     assert files_under(tmp_path) == ["x.gz"]

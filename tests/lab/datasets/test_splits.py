@@ -95,7 +95,7 @@ def test_splits_that_do_not_fit(split: ColumnSplit, message: str) -> None:
 
 
 def test_splits_that_cannot_be() -> None:
-    with pytest.raises(BadParameter, match="12 views cannot be shared out 5 a party"):
+    with pytest.raises(BadParameter, match="12 views cannot be split 5 per party"):
         Views(5).regions((12, 8, 8))
     with pytest.raises(BadParameter, match="per_party must be 1 or more"):
         Views(0)

@@ -64,7 +64,7 @@ def test_a_chain_of_140_certificates_with_a_key_ends_the_run_for_all(
         for party in parties.values():
             party.join()
     for party in parties.values():
-        assert "the signature of 'bank' does not hold: it comes with 140 certificates, 16 at most" in str(party.error)
+        assert "the signature of 'bank' is not valid: it comes with 140 certificates, 16 at most" in str(party.error)
 
 
 @pytest.mark.parametrize(

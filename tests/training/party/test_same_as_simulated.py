@@ -242,7 +242,7 @@ def test_a_party_does_not_believe_other_widths_than_its_own(tmp_path: Path, monk
         for name in ("shop", "post"):
             parties[name].join()
             assert isinstance(parties[name].error, ThinwireError)
-            assert "'clinic' tells of other widths than ours" in str(parties[name].error)
+            assert "'clinic' reports different embedding widths" in str(parties[name].error)
 
 
 def test_nobody_hears_what_is_wrong_with_anothers_rows(tmp_path: Path) -> None:

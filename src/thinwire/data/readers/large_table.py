@@ -323,8 +323,8 @@ def copy_rows(says: str, schema: Any, batches: Iterable[Any], key: str | None, s
         for batch in batches:
             if rising is not None and (fall := rising.find_fall(batch)) is not None:
                 raise BadIds(
-                    f"{says}: {fall}: the database sorts {key!r} in another way than by bytes; end the query with an "
-                    'ORDER BY of your own (PostgreSQL: ORDER BY id COLLATE "C")'
+                    f"{says}: {fall}: the database sorts {key!r} in an order other than byte order; end the query "
+                    'with your own ORDER BY (PostgreSQL: ORDER BY id COLLATE "C")'
                 )
             kept.append(batch)
             size += batch.nbytes

@@ -207,7 +207,7 @@ def _open_dataset(says: str, system: Any, path: str, files: Sequence[str]) -> An
         if schema.remove_metadata() != schemas[0].remove_metadata():
             raise BadTable(
                 f"{says}: {Path(file).name} has other columns than {Path(files[0]).name}: "
-                f"{quote_names(schema.names)}, not {quote_names(schemas[0].names)}, or other types; write them alike"
+                f"{quote_names(schema.names)}, not {quote_names(schemas[0].names)}, or other types; they must agree"
             )
     folders = _read_partitions(files, path)
     columns = schemas[0].remove_metadata()
@@ -258,13 +258,13 @@ def _open_query(origin: TableOrigin, order_by: str | None, storage: Storage) -> 
 def _require_key(says: str, order_by: str | None, names: Sequence[str], what: str) -> str:
     twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:
-        raise BadTable(f"{says}: two columns have the name {twice!r}; name them apart")
+        raise BadTable(f"{says}: two columns have the name {twice!r}; give each its own name")
     if order_by in names:
         return str(order_by)
     order = ", or end the query with ORDER BY" if what == "the query" else ""
     missing = "the party names no ids" if order_by is None else f"{what} has no column {order_by!r} of ids"
     raise BadIds(
-        f"{says}: {missing}, and without an order the rows may come in another one each time; name the column "
+        f"{says}: {missing}, and without an order the rows may come in a different order each time; name the column "
         f'that orders them as the party\'s ids, {{ column = "..." }} of the same table{order}'
     )
 
@@ -315,7 +315,7 @@ def _connect(says: str, address: str, folder: Path, storage: Storage) -> _Databa
     if begins[8:12] == b"DUCK":
         return _DuckDatabase(says, path, storage)
     raise BadFile(
-        f"{path} is no database of SQLite or DuckDB; others are named by address, as postgresql://HOST/NAME"
+        f"{path} is not a SQLite or DuckDB database; give other databases by address, as postgresql://HOST/NAME"
     )
 
 

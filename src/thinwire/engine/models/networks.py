@@ -256,7 +256,7 @@ class InteractionTop(BiasTop):
         if in_features % each or in_features == each:
             raise BadParameter(
                 f"InteractionTop: embeddings of {each} numbers per party, {self.width} outputs with {self.pairs} "
-                "pairs each, come one behind the other (fusion = 'concat') from two parties or more, got "
+                "pairs each, are concatenated (fusion = 'concat') from two parties or more, got "
                 f"{in_features}"
             )
 

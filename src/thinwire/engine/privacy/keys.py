@@ -239,7 +239,7 @@ class KeyAgreement:
         try:
             shared = self._private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:  # a point of small order: the key would be known to all
-            raise BadSignature(f"{party!r} offers a key that everybody could guess") from None
+            raise BadSignature(f"{party!r} offers a key that anyone could guess") from None
         keys = {self._me: self._public, party: public}
         first, second = (name for name in self._subject.parties if name in keys)
         ends = frame_values("thinwire pair key 1", first, second, keys[first].hex(), keys[second].hex())

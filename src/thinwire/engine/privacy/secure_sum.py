@@ -217,7 +217,7 @@ def open_sum(sealed: Sequence[Symbols], adding: Adding, context: Context) -> Sym
     added = _reduced(total, context.modulus)
     if int(added.max()) > most:
         raise Malformed(
-            f"secure sum, round {context.round}: a sum of {int(added.max())}, at most {most} can be; "
+            f"secure sum, round {context.round}: a sum of {int(added.max())}, above the maximum of {most}; "
             "a party used another key or context. Compare the parties' recipes, rows and attempts"
         )
     seeds = [message.seed for message in received if message.seed is not None]

@@ -200,7 +200,7 @@ def _convert_groups(party: FeatureParty) -> None:
         where = f"party {party.name!r}: {name}"
         if index is None:
             if table is not None and party.group is not None:
-                raise BadInput(f"{where} is missing: say which row of {_name_table(which, 'features')} each row has")
+                raise BadInput(f"{where} is missing: give each row's row of {_name_table(which, 'features')}")
             continue
         if party.group is None:
             raise BadInput(f"{where} belongs to group, which is missing: give the owners of the training rows too")

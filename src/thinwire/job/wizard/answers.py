@@ -118,7 +118,7 @@ class JobAnswers:
         _require_different(list(files), parties)
         if len(files) < 2:
             raise BadInput(
-                "--party: a job has at least two parties; say --party bank=bank.csv --party shop=shop.csv, or "
+                "--party: a job has at least two parties; give --party bank=bank.csv --party shop=shop.csv, or "
                 "--core CORE.toml for one party's part of a job"
             )
         party, column = _pair(label, ":", "--label", "shop:bought")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -56,6 +57,12 @@ _MOST_COLUMNS = 128  # to invert
 _FEWEST = 30  # rows of a class to attack: some of them are known
 _MOST_DRAWS = 100_000_000  # binomial trials to measure a release with
 
+AuditProgress: TypeAlias = Callable[[int, int, str], None]  # done, of so many, and what is being done
+
+
+def _ignore_progress(done: int, total: int, stage: str) -> None:
+    pass
+
 
 @dataclass(frozen=True)
 class _Seen:
@@ -96,6 +103,7 @@ def audit_job(
     rows: int = 2000,
     heard: Mapping[PartyName, Tensor] | None = None,
     messages: MessageAudit | None = None,
+    on_progress: AuditProgress | None = None,
 ) -> AuditReport:
     """Attacks a job whose models are trained. Nothing is sent; only the attackers' own models are trained.
 
@@ -105,6 +113,7 @@ def audit_job(
         rows: most training rows that are attacked, drawn at random; 50 or more.
         heard: what each feature party received over the whole run, from `record_derivatives(begun)`.
         messages: what its messages showed, from `audit_messages(begun)`.
+        on_progress: called with attacks done, attacks in all, and what is attacked.
 
     Raises:
         BadParameter: fewer than 50 rows.
@@ -125,6 +134,8 @@ def audit_job(
     job.check()
     rng = torch.Generator().manual_seed(0)
     chosen = torch.randperm(job.rows, generator=rng)[:rows]
+    tell = on_progress or _ignore_progress
+    tell(0, 1, "messages about the rows")
     seen = _Seen.of(job, chosen, looks_of(job))
     findings: list[Finding] = []
     notes: list[str] = []
@@ -144,10 +155,16 @@ def audit_job(
         if heard:
             told = {name: table[chosen] for name, table in heard.items()}
             moments["whole run"] = replace(seen, always=ObservedViews(told, seen.always.embeddings))
+        attacks = len(moments) * len(_ON_DERIVATIVES) + 2
         for moment, then in moments.items():
-            findings += [_on_derivatives(name, moment, then, positive, leaks) for name in _ON_DERIVATIVES]
+            for name in _ON_DERIVATIVES:
+                tell(len(findings), attacks, f"attack: {name}, {moment}")
+                findings.append(_on_derivatives(name, moment, then, positive, leaks))
+        tell(len(findings), attacks, "attack: model completion")
         findings.append(_completion(job, begun, chosen, positive, leaks))
+    tell(len(findings), len(findings) + 1, "attack: inversion")
     findings.append(_inversion(job, chosen, seen))
+    tell(len(findings), len(findings), "attacks")
     if isinstance(job.label_party.top, RegressionTop):
         notes.append(
             "features were attacked by each party's outputs alone: a regression also shows the label party one more "
@@ -322,7 +339,11 @@ def _model_score(job: Job) -> ModelScore:
 
 
 def audit_run(
-    folder: str | Path, rows: int = 2000, replay: bool = False, code: CodeSources | None = None
+    folder: str | Path,
+    rows: int = 2000,
+    replay: bool = False,
+    code: CodeSources | None = None,
+    on_progress: AuditProgress | None = None,
 ) -> AuditReport:
     """Runs every leakage attack that applies against a finished run.
 
@@ -331,6 +352,7 @@ def audit_run(
         rows: most training rows that are attacked.
         replay: train once more, attack what feature parties received over all rounds, and check noise and masks.
         code: where your own classes may come from; never the run folder.
+        on_progress: called with steps done, steps in all, and the current step; rounds while training once more.
 
     Raises:
         BadInput: not a run folder, or the folder of a single party.
@@ -352,6 +374,10 @@ def audit_run(
     for name, module in job.modules().items():
         load_model(folder, name, module)
     if not replay:
-        return audit_job(job, begun, rows)
-    heard = None if job.recipe.labels is Labels.SHARED else record_derivatives(begun)
-    return audit_job(job, begun, rows, heard, audit_messages(begun))
+        return audit_job(job, begun, rows, on_progress=on_progress)
+    rounds, tell = job.divide_rows().rounds, on_progress or _ignore_progress
+    heard = None
+    if job.recipe.labels is not Labels.SHARED:
+        heard = record_derivatives(begun, lambda done: tell(done, rounds, "training once more, rounds"))
+    tell(0, 1, "messages of the first rounds")
+    return audit_job(job, begun, rows, heard, audit_messages(begun), on_progress)

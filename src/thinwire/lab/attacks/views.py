@@ -171,11 +171,12 @@ def _batches(job: Job, rows: int) -> Iterator[Tensor]:
 # What a feature party has heard by the end of a run ---------------------------------------------------------------
 
 
-def record_derivatives(begun: Job) -> dict[PartyName, Tensor]:
+def record_derivatives(begun: Job, on_round: Callable[[int], None] | None = None) -> dict[PartyName, Tensor]:
     """Trains a copy of the job and returns the average derivative of each row [N, E], by the party that received it.
 
     Args:
         begun: a job with the models as they were before training.
+        on_round: called with the number of rounds done.
 
     Raises:
         BadInput: labels are shared, so no derivatives are sent.
@@ -197,7 +198,7 @@ def record_derivatives(begun: Job) -> dict[PartyName, Tensor]:
     job.recipe = replace(begun.recipe, downlink=tap_stream(begun.recipe.downlink, "incoming", hear))
     job.noise_secret = AUDIT_KEY.secret
     job.baselines = job.importance = job.column_importance = False
-    train(job, callbacks=[])
+    train(job, callbacks=[], on_round=on_round)
     summed = isinstance(begun.recipe.aggregation, SecureSum)
     owners = {party.name: job.label_party.name if summed else party.name for party in job.parties}
     heard = {name: tallies.get(f"{owner}/downlink") for name, owner in owners.items()}

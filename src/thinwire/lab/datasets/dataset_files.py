@@ -55,7 +55,7 @@ def fetch(download: Download, file: Path) -> None:
             with part.open("wb") as opened:
                 digest = _copied(download, opened.fileno())
             if digest != download.md5:
-                raise BadInput(f"{download.url}: what came has MD5 {digest}, the publisher says {download.md5}")
+                raise BadInput(f"{download.url}: the download has MD5 {digest}, expected {download.md5}")
     except urllib.error.HTTPError as error:
         error.close()
         raise BadInput(f"{download.url}: {error.code} {error.reason}") from None
@@ -117,7 +117,7 @@ def find_data_folder(folder: Path | None, source: DataSource) -> Path:
         folder = Path(os.environ[VARIABLE])
     if folder is None:
         raise BadInput(
-            f"no data folder: say --data DIR, folder=..., or set {VARIABLE} to one that holds {source.title}: "
+            f"no data folder: give --data DIR, folder=..., or set {VARIABLE} to one that holds {source.title}: "
             f"{', '.join(source.files)}, from {source.page}; {_why_not_downloaded(source)}"
         )
     return Path(folder)

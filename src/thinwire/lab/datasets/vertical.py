@@ -86,7 +86,7 @@ class Views:
     def regions(self, shape: tuple[int, int, int]) -> dict[str, Region]:
         views, each = shape[0], self.per_party
         if views % each:
-            raise BadParameter(f"Views: {views} views cannot be shared out {each} a party; take a divisor of {views}")
+            raise BadParameter(f"Views: {views} views cannot be split {each} per party; use a divisor of {views}")
         return {self._party(first): (slice(first, first + each), _ALL, _ALL) for first in range(0, views, each)}
 
     def _party(self, first: int) -> str:
@@ -217,7 +217,7 @@ class VerticalData:
         if not len(self.names) == len(self.features) == len(self.test_features):
             raise BadTensor(
                 f"{len(self.names)} feature parties, {len(self.features)} tensors of training features and "
-                f"{len(self.test_features)} of test features; there must be one of each a party"
+                f"{len(self.test_features)} of test features; there must be one of each per party"
             )
         train = {**dict(zip(self.names, self.features, strict=True)), LABEL: self.label_features}
         test = {**dict(zip(self.names, self.test_features, strict=True)), LABEL: self.test_label_features}

@@ -275,7 +275,7 @@ class Signer:
         if end < datetime.now(UTC):
             raise BadCertificate(
                 folder / "ca.pem",
-                f"the authority has been expired on {format_moment(end)}",
+                f"the authority expired on {format_moment(end)}",
                 "create a new one in another folder, and give every party new files",
             )
 
@@ -347,7 +347,7 @@ def _holds_authority(folder: Path) -> bool:
     there = [name for name in ("ca.pem", "ca.key") if (folder / name).exists()]
     if there == ["ca.key"]:
         raise BadCertificate(
-            folder / "ca.pem", "it is missing beside ca.key", "put it back, or make a new authority in another folder"
+            folder / "ca.pem", "it is missing next to ca.key", "restore it, or create an authority in another folder"
         )
     return bool(there)
 
@@ -379,5 +379,5 @@ def map_errors(place: Path, what: str = "it") -> Iterator[None]:
         yield
     except OSError as error:
         raise BadCertificate(
-            place, f"{what} cannot be written ({error.strerror})", "look at its path, permissions and the space left"
+            place, f"{what} cannot be written ({error.strerror})", "check the path, permissions and free space"
         ) from None

@@ -116,9 +116,7 @@ def read_request(file: Path) -> CertificateRequest:
         raise BadCertificate(file, f"it holds no request that can be read ({error})", way_out) from None
     if not is_signed or not isinstance(hash_algorithm, _HASHES):
         cause = "its signature is not that of its key, with SHA-256 or longer"
-        raise BadCertificate(
-            file, cause, "somebody changed it on the way, or another tool made it: ask for a new one"
-        )
+        raise BadCertificate(file, cause, "it was changed in transit, or another tool wrote it: ask for a new one")
     name = _find_common_name(asked, file)
     hosts = tuple(host for host in dict.fromkeys(names) if host != name)
     for host in hosts:
@@ -203,7 +201,7 @@ def _require_host(file: Path, host: str) -> None:
     try:
         build_general_name(host)
     except BadInput:
-        raise BadCertificate(file, f"it asks for the host {host!r:.80}", "a host has no port and no star") from None
+        raise BadCertificate(file, f"it asks for the host {host!r:.80}", "use no port and no wildcard") from None
 
 
 def _require_key(key: object, file: Path) -> PublicKey:

@@ -174,7 +174,7 @@ class Revocations:
         try:
             now = _fingerprint_of(file)
             if now is None and self._seen is not None:
-                raise BadCertificate(file, "it is gone", "put it back, or an empty one")
+                raise BadCertificate(file, "it is gone", "restore it, or create an empty one")
             if now != self._seen:
                 self._read(file)
         except BadCertificate as error:
@@ -227,7 +227,7 @@ def read_certificates(file: Path) -> list[x509.Certificate]:
         raise BadCertificate(
             file,
             f"it holds no PEM certificate that can be read ({error})",
-            "a certificate begins with -----BEGIN CERTIFICATE-----; of a DER file make one with: "
+            "a certificate begins with -----BEGIN CERTIFICATE-----; convert a DER file with: "
             f"openssl x509 -inform der -in {file} -out NEW.pem",
         ) from None
 
@@ -282,7 +282,7 @@ def _mapped_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise BadCertificate(file, "the file does not exist", "give its path; thinwire certs makes them") from None
+        raise BadCertificate(file, "the file does not exist", "give its path; thinwire certs creates them") from None
     except IsADirectoryError:
         raise BadCertificate(file, "it is a folder", "name the PEM file itself") from None
     except PermissionError:
@@ -290,7 +290,7 @@ def _mapped_errors(file: Path) -> Iterator[None]:
             file, "this user may not read it", "run as its owner, or give the file to the user that runs thinwire"
         ) from None
     except OSError as error:
-        raise BadCertificate(file, f"it cannot be read ({error.strerror})", "look at the path and the disk") from None
+        raise BadCertificate(file, f"it cannot be read ({error.strerror})", "check the path and the disk") from None
 
 
 def public_pem(*certificates: x509.Certificate) -> bytes:
@@ -360,7 +360,7 @@ def _require_valid_now(certificate: x509.Certificate, place: Path, moment: datet
 
 def _lapse(certificate: x509.Certificate, moment: datetime) -> str | None:
     if moment > certificate.not_valid_after_utc:
-        return f"has been expired on {format_moment(certificate.not_valid_after_utc)}"
+        return f"expired on {format_moment(certificate.not_valid_after_utc)}"
     if moment < certificate.not_valid_before_utc:
         return (
             f"is not valid before {format_moment(certificate.not_valid_before_utc)}, now is {format_moment(moment)}"
@@ -396,7 +396,7 @@ def _require_signed(
             raise BadCertificate(
                 place,
                 f"the authority {issuer.subject.rfc4514_string()} {lapse}",
-                "all its certificates fall with it: get new ones from a valid authority, or set the clock right",
+                "its certificates are no longer valid: get new ones from a valid authority, or correct the clock",
             )
 
 

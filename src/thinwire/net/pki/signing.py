@@ -55,8 +55,8 @@ class CertifiedIdentity:
         problem = self._problem(party, statement, chain_pem, signature)
         if problem is not None:
             raise Denied(
-                f"the signature of {party!r} does not hold: {problem}. Whoever passed it on may have changed it; "
-                "compare certificates with that party by another way before you go on"
+                f"the signature of {party!r} is not valid: {problem}. Whoever forwarded it may have changed it; "
+                "compare certificates with that party over another channel before you continue"
             )
 
     def _problem(self, party: PartyName, statement: bytes, chain_pem: bytes, signature: bytes) -> str | None:

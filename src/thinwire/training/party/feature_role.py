@@ -86,7 +86,7 @@ class FeatureRole(PartyRole):
         if widths[own.me] != width:
             raise Refused(f"{own.label_party!r} expects our embedding to have width {widths[own.me]}")
         if isinstance(own.recipe.aggregation, SecureSum) and set(widths.values()) != {width}:
-            raise Refused(f"{own.label_party!r} tells of other widths than ours, and a sum has one")
+            raise Refused(f"{own.label_party!r} reports different embedding widths; a sum needs one")
         return widths
 
     def tell_absent(self) -> None:

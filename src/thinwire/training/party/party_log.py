@@ -31,7 +31,7 @@ class PartyLog:
     def __init__(self, folder: Path) -> None:
         path = folder / layout.LOG
         if not path.is_file():
-            raise BadInput(f"{path} is not there: the party has not started here; or give its folder with --out")
+            raise BadInput(f"{path} does not exist: the party has not started here; or give its folder with --out")
         self._follower = LineFollower(path)  # `thinwire clean` writes another file
 
     def lines(self) -> Iterator[Line]:

@@ -55,7 +55,7 @@ class PeerProcesses:
         known = self._known[about.party]
         if about.nonce is None and has_spoken:
             raise Refused(
-                f"{about.party!r} starts from nothing, but has taken part in this run before: its folder is lost, "
+                f"{about.party!r} starts from scratch, but has taken part in this run before: its folder is lost, "
                 "or a different --out was given. Restore the folder, or start a new run at every party in new "
                 "folders"
             )

@@ -375,7 +375,7 @@ def require_divisible(own: PartyView, bottom: nn.Module, rows: Tensor) -> None:
     why = find_row_coupling(_drop_batch_norm(copy.deepcopy(bottom)), rows.to(like.device))
     if why is not None:
         raise BadInput(
-            f"{path}: {why}; its rows would lie in several processes, and come out otherwise than in "
+            f"{path}: {why}; its rows would be spread over several processes, and give different results than in "
             f"one. Start this party without torchrun, or {APART}"
         )
 

@@ -76,11 +76,11 @@ def join_ranks(seconds: float, device: str = "cpu", shards: bool = False) -> Ran
         dist.init_process_group(backend, store=own, rank=rank, world_size=size, timeout=limit)
     except ValueError as error:
         raise BadInput(
-            f"the processes of this party cannot meet: {_said(error)}; start them with `torchrun --nproc-per-node N "
-            "-m thinwire party ...`"
+            f"the processes of this party cannot connect to each other: {_said(error)}; start them with "
+            "`torchrun --nproc-per-node N -m thinwire party ...`"
         ) from None
     except RuntimeError as error:
-        raise GroupBroken(f"the processes of this party cannot meet: {_said(error)}") from error
+        raise GroupBroken(f"the processes of this party cannot connect to each other: {_said(error)}") from error
     return Ranks(rank, size, shards=shards)
 
 
@@ -143,7 +143,7 @@ class Ranks:
     def _processes(self) -> dist.ProcessGroup:
         found = self.group or dist.group.WORLD
         if found is None:
-            raise GroupBroken("the processes of this party have not met")
+            raise GroupBroken("the processes of this party are not connected")
         return found
 
     def synchronise(self, module: nn.Module) -> nn.Module:
@@ -175,7 +175,7 @@ class Ranks:
         except RuntimeError as error:
             raise GroupBroken(
                 f"rank {self.rank} of {self.size}, {what}: {_said(error)}; torchrun starts the group again "
-                "where it was given --max-restarts, and the run goes on from its last checkpoint"
+                "where it was given --max-restarts, and the run resumes from its last checkpoint"
             ) from error
 
 

@@ -192,7 +192,7 @@ def _helps(aim: PrivacyTarget, ratio: float) -> tuple[str, ...]:
     if enough >= 1:
         helps.append(f"Noise and signal are equal when width times epochs is about {enough:.2g}.")
     else:
-        helps.append("Even one value a row in one epoch is more noise than signal: raise epsilon, or add parties.")
+        helps.append("Even one value per row in one epoch is more noise than signal: raise epsilon, or add parties.")
     return tuple(helps)
 
 
