@@ -24,6 +24,7 @@ from benchmarks.fewest_bytes import (
     is_behind,
     list_bests,
     pack_scores,
+    read_judged,
     subtract_scores,
     take_median,
     unpack_scores,
@@ -127,13 +128,31 @@ def run(best: float, reached: list[int] | None) -> dict[str, Any]:
 
 
 def test_one_exchange_comes_first_and_thin_after_it_where_that_misses() -> None:
-    once = {"best": [run(0.8, [1, 10, 30]), run(0.9, None)], "cheapest": []}
+    alone = [run(0.8, [1, 10, 30]), run(0.9, None)]
+    once = {"best": alone, "cheapest": alone}
     thin = {"best": [run(0.85, None), run(0.7, None)], "cheapest": [run(0.8, [7, 50, 60]), run(0.8, [8, 70, 80])]}
     found = follow_rule(once, thin)
     assert [one["reached"] for one in found["cheapest"]] == [[1, 10, 30], [12, 170, 180]]
     assert [one["best"] for one in found["best"]] == [0.85, 0.9]
-    missed = follow_rule(once, {**thin, "cheapest": []})
+    missed = follow_rule(once, {**thin, "cheapest": thin["best"]})
     assert [one["reached"] for one in missed["cheapest"]] == [[1, 10, 30], None]
+
+
+@pytest.mark.parametrize(("lucky", "steady", "chosen"), [(None, 50, "best"), (40, 50, "cheapest")])
+def test_bytes_to_the_target_are_those_of_the_trial_that_gets_there_again(
+    lucky: int | None, steady: int, chosen: str, tmp_path: Path
+) -> None:
+    """The trial that was cheapest when it was tuned may miss the target with every fresh seed."""
+    records, target = Records(tmp_path / "records.jsonl"), 0.9
+    keep(records, "tune mnist svfl lr=1", trial((1, 0.91, 10, 20), lr=1))
+    keep(records, "tune mnist svfl lr=2", trial((2, 0.95, 30, 60), lr=2))
+    for kind, lr, sent in (("cheapest", 1, lucky), ("best", 2, steady)):
+        keep(
+            records, f"{kind} mnist svfl lr={lr} target=0.9 seed=1", run(0.9, None if sent is None else [1, 1, sent])
+        )
+    found = read_judged(records, "mnist", "svfl", target, [1])
+    assert found["cheapest"][0]["key"].startswith(chosen)
+    assert found["best"][0]["key"].startswith("best")
 
 
 # Differences are paired ---------------------------------------------------------------------------------------------
