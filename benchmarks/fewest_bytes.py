@@ -55,7 +55,7 @@ import thinwire as tw
 from benchmarks.defaults import Record, Records, format_interval
 from benchmarks.tasks import TASKS, TaskData, count_label_bytes, count_raw_bytes, load_data
 from benchmarks.trials import METHODS, Settings, build_trial, draw_settings
-from thinwire.base.errors import Diverged
+from thinwire.base.errors import Diverged, NotFinite
 from thinwire.base.process import share_memory_pool
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.models.metrics import metric
@@ -108,7 +108,7 @@ def run_trial(job: tw.Job, stop: Callable[[Mapping[str, Any]], bool] = lambda _:
     try:
         tw.train(job, callbacks=[look])
         diverged = False
-    except Diverged:
+    except (Diverged, NotFinite):  # at a party: its embeddings, before the loss says so
         diverged = True
     curve, last = list_bests(history, job.metrics[0]), history[-1]
     return {
