@@ -155,9 +155,8 @@ def compare_last_bits(given: argparse.Namespace, name: str) -> None:
         expected = _train_in_one_process(load_job(folder / "job.toml"))
         for seed in range(given.last_bits):
             moved = load_job(folder / "job.toml")
-            bottom = next(one.bottom for one in (*moved.parties, moved.label_party) if one.name == given.party)
             rng = torch.Generator().manual_seed(seed)
-            for weights in bottom.parameters():
+            for weights in moved.modules()[given.party].parameters():
                 up = torch.nextafter(weights.data, torch.full_like(weights.data, torch.inf))
                 weights.data = torch.where(torch.rand(weights.shape, generator=rng) < 0.5, up, weights.data)
             found = _train_in_one_process(moved)
