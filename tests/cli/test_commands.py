@@ -83,7 +83,7 @@ def test_demo_trains_every_method_to_a_good_accuracy() -> None:
         assert entry["times_fewer_bytes"] == results["svfl"]["bytes"]["all"] / entry["bytes"]["all"]
     assert results["svfl"]["bytes"]["up"] == results["svfl"]["bytes"]["down"]
     assert results["efvfl"]["bytes"]["up"] < results["svfl"]["bytes"]["up"] / 5
-    assert results["thin"]["times_fewer_bytes"] > 15
+    assert results["thin"]["times_fewer_bytes"] > 10
     raw = json.loads(shown.stdout)["raw_rows"]
     assert raw["accuracy"] > 0.93
     assert 30_000 < raw["bytes"] < 115_008 / 2  # 1,797 images of 64 pixels, gzipped
