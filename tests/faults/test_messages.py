@@ -99,11 +99,11 @@ def test_a_stale_process_is_rejected_and_changes_nothing(stage: Stage) -> None:
         now = json.loads((run.site.folder / "hello.json").read_text())
         stood = state_of(run.site.out(LABEL))
         for hello, why in [
-            (old, "starts from nothing"),
+            (old, "starts from scratch"),
             (old | {"nonce": now["nonce"]}, "replaced by a later one"),
             (old | {"nonce": now["nonce"], "received": 0, "kept": 0}, "replaced by a later one"),
             (now | {"instance": "00"}, "another process already takes part"),
-            (now | {"nonce": None, "incarnation": now["incarnation"] + 1, "instance": "00"}, "starts from nothing"),
+            (now | {"nonce": None, "incarnation": now["incarnation"] + 1, "instance": "00"}, "starts from scratch"),
             (now | {"nonce": "00" * 16}, "another run"),
             (now | {"party": "bank"}, "HELLO says"),
             (now | {"run": "0" * 16}, "in run"),

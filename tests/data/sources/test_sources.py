@@ -141,7 +141,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BadInput, match="environment variable BANK_DB is not set"):
         load_job(write_job(tmp_path, 'sql = "SELECT 1", connection = "$BANK_DB"'))
     (tmp_path / "notes.db").write_text("these are no tables, but a text of some length")
-    with pytest.raises(BadFile, match="no database of SQLite or DuckDB"):
+    with pytest.raises(BadFile, match="is not a SQLite or DuckDB database"):
         load_job(write_job(tmp_path, 'sql = "SELECT 1", connection = "notes.db"'))
     with pytest.raises(BadInput, match="takes either file"):
         load_job(write_job(tmp_path, 'sql = "SELECT 1", file = "bank.csv"'))

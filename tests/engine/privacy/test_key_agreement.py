@@ -99,7 +99,7 @@ def test_an_offer_serves_one_run_of_one_recipe_among_its_parties(other: Subject)
 
 def test_points_that_everybody_knows_the_secret_of_are_refused() -> None:
     bank = agreements()["bank"]
-    with pytest.raises(BadSignature, match="everybody could guess"):
+    with pytest.raises(BadSignature, match="anyone could guess"):
         bank.pair_keys({"shop": bytes(32)})
 
 
