@@ -393,7 +393,7 @@ def read_judged(
 ) -> dict[str, list[Record]]:
     """The runs of the trials that are chosen now, seed by seed. The cheapest ones are those of the two chosen trials
     that reached the target with fewer bytes in the median: one run may have reached it by luck."""
-    found: dict[str, list[Record]] = {_BEST: [], _CHEAPEST: []}
+    found: dict[str, list[Record]] = {_CHEAPEST: [], _BEST: []}  # of equal ones those that stopped at the target
     for kind, trial in list_runs(records, task, name, target):
         keys = (write_judged_key(kind, task, name, trial, target, seed) for seed in seeds)
         found[kind] = [run for key in keys for run in records.list(key) if run["key"] == key]

@@ -134,7 +134,7 @@ def _kill_at(evaluation: int) -> Callable[[dict[str, Any]], None]:
     return look
 
 
-@pytest.mark.parametrize("averaging", [False, True])
+@pytest.mark.parametrize("averaging", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_run_killed_at_any_evaluation_delivers_the_same(tmp_path: Path, averaging: bool) -> None:
     recipe = tw.methods.efvfl(tw.compress.TopK(0.5), labels="private")
     optimizer = tw.Adam(lr=0.1, averaging=averaging)

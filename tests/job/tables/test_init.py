@@ -55,7 +55,9 @@ def test_two_companies(here: Here, tmp_path: Path) -> None:  # noqa: F811
     assert written["label_party"]["labels"]["task"] == "binary"
 
 
-@pytest.mark.parametrize("asked", [("--model", "mlp"), ("--template", "tabular")])
+@pytest.mark.parametrize(
+    "asked", [("--model", "mlp"), pytest.param(("--template", "tabular"), marks=pytest.mark.long)]
+)
 def test_networks_where_they_are_asked_for(asked: tuple[str, str], here: Here, tmp_path: Path) -> None:  # noqa: F811
     write_companies(tmp_path)
     for command in (("init", *BOTH, *asked), ("align", "job.toml"), ("check", "job.toml")):
