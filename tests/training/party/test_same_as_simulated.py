@@ -157,7 +157,7 @@ def require_same(place: Place, there: Result) -> None:
     assert here == [{key: event.get(key) for key in compared} for event in there.history]
 
 
-# Each differs in one thing from a shape of every run, and that thing is in another one.
+# Other shapes above cover what is special about each of these.
 SELDOM = ("efvfl, announced batches", "thin, announced batches", "thin, overlap", "thin, best model")
 
 
