@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from thinwire.base.errors import BadParameter, IncompatibleRecipe
-from thinwire.engine.compress import Cast, Compressor, Identity, Promise, RowScale, StdGrid
+from thinwire.engine.compress import Cast, Compressor, Identity, PoissonBinomial, Promise, RowScale, StdGrid
 from thinwire.engine.compress.parameters import check_number, check_whole
 from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.privacy.defences import Defence, NoDefence
@@ -90,6 +90,13 @@ class Recipe:
     def is_charged(self) -> bool:
         """Does every release of a row go through its owner's privacy ledger?"""
         return isinstance(self.aggregation, SecureSum) or self.uplink.compressor.protects_alone
+
+    @property
+    def is_noisy(self) -> bool:
+        """Do embeddings leave with noise that a guarantee can be made from?"""
+        compressor = self.uplink.compressor
+        in_a_sum = isinstance(compressor, PoissonBinomial) and isinstance(self.aggregation, SecureSum)
+        return in_a_sum or compressor.protects_alone
 
     def check(self, parties: int, fusion: str, batches: str = "derived") -> None:
         """Refuses what cannot work with this many feature parties and such batches, and says what to use."""

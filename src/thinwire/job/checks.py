@@ -29,7 +29,6 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import EveryBatch, OneWay
 from thinwire.engine.streams import Direct
 from thinwire.job.messages import at
-from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.settings import RunSettings
 from thinwire.storage.tensor_file import DTYPES
 
@@ -252,7 +251,7 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
     check_learner(where, party.bottom, recipe, settings)
     if isinstance(party.bottom, Linear):
         _check_regression(where, party, recipe, settings)
-    if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
+    if not recipe.is_noisy and not isinstance(settings.training, DPBottom):
         return
     if recipe.uplink.compressor.protects_alone:
         _check_noisy_codes(where, party.bottom, recipe, settings)
@@ -457,7 +456,7 @@ def _check_shared_labels(party: LabelParty, fused: int, recipe: Recipe, settings
         like = next(party.top.parameters(), torch.zeros(1))
         few = torch.randn(3, fused, generator=torch.Generator().manual_seed(0)).to(like)
         require_separate_rows("the top model, through which DPBottom's derivatives come,", party.top, few)
-    if is_noisy(recipe) and party.features is not None:
+    if recipe.is_noisy and party.features is not None:
         raise IncompatibleRecipe(
             f"{recipe.uplink.compressor} protects inside a sum, and with shared labels the label party's "
             "own embedding travels by itself; use labels='private', or a label party without features"

@@ -24,7 +24,6 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import OneWay
 from thinwire.engine.streams import ErrorFeedback
 from thinwire.job.own_code import find_modules
-from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.registry import fill_defaults
 from thinwire.job.schema import JobSection, LabelEntry, PartyEntry
 
@@ -56,7 +55,7 @@ def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyN
 
 def describe_budget(recipe: Recipe, training: Training, limit: Budget | None) -> str:
     """What stands between the parties' rows and what is seen, in one sentence."""
-    if not is_noisy(recipe):
+    if not recipe.is_noisy:
         return "no privacy budget: this recipe adds no noise to what is sent"
     if recipe.uplink.compressor.protects_alone:
         return _describe_own_noise(recipe, training, limit)

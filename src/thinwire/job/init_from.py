@@ -24,7 +24,6 @@ from thinwire.data.prepare import Preparation
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.recipe import Recipe
-from thinwire.job.privacy_plan import is_noisy
 from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.layout import metadata_file
 from thinwire.storage.run_facts import EarlierRun
@@ -76,7 +75,7 @@ class InitFrom:
 
     def require_no_guarantee(self, recipe: Recipe, training: Training) -> None:
         """What rows have lost in the earlier run would have to be added to what they lose in this one."""
-        if is_noisy(recipe) or isinstance(training, DPBottom):
+        if recipe.is_noisy or isinstance(training, DPBottom):
             raise BadInput(
                 f"{self.folder}: a run with a privacy guarantee must start from fresh weights: what its rows have "
                 "already lost is recorded in the earlier run's ledger and would not be counted in this one"

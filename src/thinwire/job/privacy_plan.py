@@ -10,7 +10,6 @@ import numpy as np
 from thinwire.base.errors import IncompatibleRecipe
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import PoissonBinomial, RandomizedResponse
-from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.accounting import (
     Budget,
     Exact,
@@ -30,13 +29,6 @@ from thinwire.engine.schedule import CachedSteps, LocalSteps, OneWay
 from thinwire.job.settings import RunSettings
 
 
-def is_noisy(recipe: Recipe) -> bool:
-    """Do embeddings leave with noise that a guarantee can be made from?"""
-    compressor = recipe.uplink.compressor
-    in_a_sum = isinstance(compressor, PoissonBinomial) and isinstance(recipe.aggregation, SecureSum)
-    return in_a_sum or compressor.protects_alone
-
-
 @dataclass(frozen=True)
 class PrivacyPlan:
     """The same at every feature party of a job, and known to all: it follows from what they agreed on."""
@@ -50,7 +42,7 @@ class PrivacyPlan:
     def exposure(self) -> Exposure:
         compressor = self.recipe.uplink.compressor
         mechanism: Mechanism = Exact()
-        if isinstance(compressor, PoissonBinomial) and is_noisy(self.recipe):
+        if isinstance(compressor, PoissonBinomial) and self.recipe.is_noisy:
             mechanism = PoissonBinomialRelease(compressor.trials, compressor.beta, self.width)
         if isinstance(compressor, RandomizedResponse):
             mechanism = RandomizedResponseRelease(compressor.epsilon)
@@ -60,7 +52,7 @@ class PrivacyPlan:
     def ledger(self, party: PartyName, rows: int) -> PrivacyLedger:
         """Where nothing bounds what leaves, every row counts as shown from the start."""
         ledger = PrivacyLedger(party, self.exposure(), rows, self.budget)
-        if not is_noisy(self.recipe):
+        if not self.recipe.is_noisy:
             ledger.charge_release(np.arange(rows))
         return ledger
 

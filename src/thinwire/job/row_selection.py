@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, reduce
@@ -44,6 +44,7 @@ from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
 TRAINING, VALIDATION, TEST = 0, 1, 2
 _TESTS = ("test_features", "test_labels", "test_ids", "test_alignment")
 _MOST = 5  # ids named in one message
+_NO_IDS = 'missing; name the file and column of the ids, such as { file = "rows.csv", column = "id" }'
 
 
 class RowSet(StrEnum):
@@ -203,9 +204,7 @@ class RowSource:
         """The same, not kept: there may be very many."""
         with at(self.locate("ids")):
             if self.ids_source is None:
-                raise BadInput(
-                    'missing; name the file and column of the ids, such as { file = "rows.csv", column = "id" }'
-                )
+                raise BadInput(_NO_IDS)
             return read_ids(self._open(self.ids_source), self.ids_source)
 
     @property
@@ -227,7 +226,7 @@ class RowSource:
         """Whose each row of the label party's is: a column beside the ids."""
         with at(self.locate("ids")):
             if self.ids_source is None:
-                raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
+                raise BadInput(_NO_IDS)
             return read_owner_ids(self._open(self.ids_source), self.ids_source, column)
 
     def _open(self, source: ColumnSource) -> TableFile:
@@ -357,15 +356,17 @@ class RowSelection:
     def _open_source(self, prefix: str = "") -> RowSource:
         return RowSource(self.section, self.folder, prefix, self.tables)
 
-    def divide(self, what: str, table: Any, read_test_table: Callable[[], Any]) -> tuple[Any, Any, Any]:
-        """Training, validation and test rows: of one table by the split; test rows may have a table of their own."""
+    @property
+    def splits_test_rows(self) -> bool:
+        """Do test rows come from the same table as training rows?"""
+        return RowSet.TEST in self._split_rows
+
+    def divide(self, what: str, table: Any, test_table: Any) -> tuple[Any, Any, Any]:
+        """Training, validation and test rows: of one table by the split, or test rows of a table of their own."""
         training = self.training.take(table, what)
         validation = None if self.validation is None else self.validation.take(table, what)
-        if RowSet.TEST in self._split_rows:
-            return training, validation, self._split_rows[RowSet.TEST].take(table, what)
-        tests = read_test_table()
-        taken = None if tests is None or self.test is None else self.test.take(tests, f"test_{what}")
-        return training, validation, taken
+        rows, where = (table, what) if self.splits_test_rows else (test_table, f"test_{what}")
+        return training, validation, None if rows is None or self.test is None else self.test.take(rows, where)
 
     def take_unaligned(self, table: Any) -> Any:
         """The rows of a table that some other party lacks; None where there are none, or nobody has asked."""
@@ -459,9 +460,8 @@ def _require_one_source(section: PartyEntry, split: SplitSection) -> None:
     """Refuses test rows that come from elsewhere."""
     given = next((field for field in _TESTS if getattr(section, field, None) is not None), None)
     if given is not None and split.test:
-        raise BadInput(
-            "job.split takes the test rows from the same table; remove one of the two, or set test = 0 there"
-        ).at(f"{section.path}.{given}")
+        says = "job.split takes the test rows from the same table; remove one of the two, or set test = 0 there"
+        raise BadInput(says).at(f"{section.path}.{given}")
     if split.test + split.validation >= 1:
         raise BadInput("test and validation together must leave some rows for training").at("job.split")
 

@@ -286,10 +286,14 @@ class PartyEntry(JobFileSection):
         """Where test rows come from, if from a table of their own."""
         return self.test_features
 
-    def find_order(self, field: str) -> str | None:
-        """The column by which the rows of a field's table are ordered, where they come in no order: that of ids."""
-        ids = self.test_ids if field.startswith("test_") else self.ids
-        return None if ids is None else ids.column
+    @property
+    def id_column(self) -> str | None:
+        """By which rows are ordered that come in no order."""
+        return None if self.ids is None else self.ids.column
+
+    @property
+    def test_id_column(self) -> str | None:
+        return None if self.test_ids is None else self.test_ids.column
 
 
 class PartySection(PartyEntry):

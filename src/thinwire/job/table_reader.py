@@ -69,21 +69,19 @@ class TableReader:
 
     def open(self, field: str, source: FileSource) -> TableFile:
         """Where the field's data is, in the order of the ids."""
-        return self.tables.open(source.find_origin(self.folder), self.section.find_order(field))
+        column = self.section.test_id_column if field.startswith("test_") else self.section.id_column
+        return self.tables.open(source.find_origin(self.folder), column)
 
     def read_features(self, source: Source, taken: Sequence[str] = ()) -> PartyTables:
         """`taken` are columns of the same file that are no features: the label."""
-        settings, test_source = self.section.prepare, self.section.test_features
+        settings = self.section.prepare
         read = self._read_numbers if settings is None else self._read_cells
-        table = read("features", source, taken)
-
-        def read_test() -> AnyTable | None:
-            test = None if test_source is None else read("test_features", test_source, taken)
-            if test is not None:
-                _require_alike(f"{self.section.path}.test_features", table, test)
-            return test
-
-        tables = self.rows.divide("features", table, read_test)
+        table, test = read("features", source, taken), None
+        test_source = None if self.rows.splits_test_rows else self.section.test_features
+        if test_source is not None:
+            test = read("test_features", test_source, taken)
+            _require_alike(f"{self.section.path}.test_features", table, test)
+        tables = self.rows.divide("features", table, test)
         spare = self.rows.take_unaligned(table) if self.keeps_unaligned else None
         if settings is None:
             found = self.convert("features", self._to_array, tables)
@@ -185,14 +183,13 @@ def read_label_column(
     reader: TableReader, section: LabelSection
 ) -> tuple[Tensor, Tensor | None, Tensor | None, LabelCoding | None]:
     """Training, validation and test labels, and what their numbers stand for where they have a task."""
-    source, test_source = section.labels, section.test_labels
+    source = section.labels
+    test_source = None if reader.rows.splits_test_rows else section.test_labels
     coded = source.task is not None or source.classes is not None
     read: Callable[[TableReader, str, ColumnSource], Any] = _read_label_cells if coded else _read_label_numbers
-    tables = reader.rows.divide(
-        "labels",
-        read(reader, "labels", source),
-        lambda: None if test_source is None else read(reader, "test_labels", test_source),
-    )
+    labels = read(reader, "labels", source)
+    test_labels = None if test_source is None else read(reader, "test_labels", test_source)
+    tables = reader.rows.divide("labels", labels, test_labels)
     if not coded:
         return *tables, None
     coding = _fit_coding(section, tables[0])

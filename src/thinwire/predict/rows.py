@@ -78,7 +78,7 @@ def read_new_features(section: PartyEntry, folder: Path, file: Path, run: Path) 
         raise BadInput(f"{section.path} has no features; it takes part without them")
     if section.prepare is not None:
         return _prepared(section, section.features, file, run)
-    table = TableStore().open(section.features.find_origin(folder), section.find_order("features"))
+    table = TableStore().open(section.features.find_origin(folder), section.id_column)
     trained = _read(f"{section.path}.features", section, section.features, table)
     new = _read(f"--features {section.name}", section, section.features, file)
     what, known = compare_columns(trained.names, new.names), quote_names(trained.names or ())
@@ -214,7 +214,7 @@ def read_named_columns(section: PartyEntry, folder: Path, run: Path) -> NamedCol
         preparation = _read_preparation(section, run)
         names = tuple(column.name for column in preparation.columns)
         return NamedColumns(names, preparation.sources, preparation, GAPS if suffix == ".csv" else ())
-    file = TableStore().open(origin, section.find_order("features"))
+    file = TableStore().open(origin, section.id_column)
     names = select_columns(file, column_names(file, source.text_format), source.columns, source.all_but or ())
     return NamedColumns(names, names, takes_null=section.takes_gaps)
 

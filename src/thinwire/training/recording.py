@@ -12,7 +12,6 @@ from thinwire.base.types import PartyName, Round
 from thinwire.engine.channel.base import ACTIVITIES, Activity, Stopwatch, Stretch
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.recipe import Recipe
-from thinwire.job.privacy_plan import is_noisy
 from thinwire.report.folder import keep_about, keep_heartbeat, keep_result
 from thinwire.report.record import (
     Evaluation,
@@ -134,7 +133,7 @@ class RunRecorder:
 
 def list_spending(recipe: Recipe, spent: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Of the privacy ledgers what changes from round to round; nothing does where nothing is proven."""
-    if not is_noisy(recipe):
+    if not recipe.is_noisy:
         return []
     return [{key: one[key] for key in ("party", "delta", "observers", "budget")} for one in spent()]
 

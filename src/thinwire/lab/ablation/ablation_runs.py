@@ -24,7 +24,6 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, OneWay, Overlap, Schedule
 from thinwire.engine.streams import Direct, ErrorFeedback, StreamSpec
 from thinwire.job.job import Job
-from thinwire.job.privacy_plan import is_noisy
 from thinwire.lab.ablation.training_faults import (
     FinishedRun,
     TrainingFault,
@@ -83,7 +82,7 @@ def _up(job: Job) -> Variant | None:
             "less noise: narrower embeddings, fewer epochs, or a larger epsilon; `thinwire privacy` says what is "
             "allowed",
             {**direct, "aggregation": Plain()},
-            _without_budget(job) if is_noisy(recipe) else {},
+            _without_budget(job) if recipe.is_noisy else {},
         )
     if recipe.uplink == _EXACT:
         return None
