@@ -78,7 +78,7 @@ def aligned(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert set(results) == set(ids)
     return results
 

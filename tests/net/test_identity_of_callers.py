@@ -432,7 +432,7 @@ def test_a_party_revoked_in_the_middle_is_cut_off_until_its_certificate_is_renew
 
     with threads(place, seen={"bank": Seen(at_round=revoke_and_wait)}) as parties:
         label = parties[LABEL_PARTY].run.session
-        assert revoked.wait(60)
+        assert revoked.wait(300)
         before = contents(label.folder)["peers.json"]
         until(lambda: label.events.counts["denied", ""] >= 2)  # it calls again, and is refused again
         with channel_to(place.port, LABEL_PARTY, identity(place.credentials("bank"))) as channel:

@@ -25,7 +25,7 @@ from thinwire.predict.run import TrainedRun, load_run, read_own_rows
 from thinwire.predict.score_file import score_over_network
 from training.party.parties import LABEL_PARTY, Place
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 
 
 def trained(place: Place, name: str = "simulated") -> Path:

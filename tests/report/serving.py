@@ -31,5 +31,5 @@ def served(root: Path, host: str = "127.0.0.1") -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(300)
         listening.close()

@@ -148,6 +148,13 @@ def test_seeds_are_one_line_with_a_band() -> None:
         assert point.deviation == pytest.approx(abs(a - b) / 2**0.5)
 
 
+@pytest.mark.parametrize(("seeds", "speaks"), [((0, 2), True), ((0,), False)])
+def test_a_report_speaks_of_seeds_where_a_method_has_several(seeds: tuple[int, ...], speaks: bool) -> None:
+    page = report_html([*(made_up(f"thin-{seed}", seed) for seed in seeds), made_up("c", 0, "svfl")])
+    for phrase in ("means and standard deviations over seeds", "Lines are means over seeds"):
+        assert (phrase in page) is speaks
+
+
 def test_runs_that_differ_in_more_than_the_seed_stay_apart() -> None:
     other = made_up("b", 1)
     changed = type(other)(**{**vars(other), "about": other.about.model_copy(update={"batch_size": 7})})

@@ -172,7 +172,7 @@ def run_script(
         time.sleep(0.01)
     if stop:
         running.send_signal(signal.SIGTERM)
-    code = running.wait(timeout=60)
+    code = running.wait(timeout=300)
     requeued = folder / "requeued"
     return code, requeued.read_text().split("\n")[:-1] if requeued.exists() else [], (folder / "asked").read_text()
 

@@ -139,6 +139,7 @@ def report_html(runs: Sequence[RunRecord]) -> str:
     title = f"{len(runs)} runs compared" if several else _title(runs[0])
     values = {
         "several": several,
+        "has_seeds": len(groups) < len(runs),
         "groups": groups,
         "on_what": on_what(runs[0]),
         "comparison": comparison(groups) if several else None,

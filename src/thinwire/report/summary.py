@@ -217,7 +217,8 @@ def comparison(groups: Sequence[RunGroup]) -> Comparison:
     heads += ["rounds", "total bytes", "training up", "training down", "times fewer than svfl", "time", "link time"]
     rows = [_row(group, target is not None) for group in groups]
     where = "over the whole run" if target is None else f"to {name_score(target[0])} {target[1]:g}, or to the end"
-    return Comparison(f"Costs {where}; means and standard deviations over seeds", tuple(heads), tuple(rows))
+    seeds = "; means and standard deviations over seeds" if any(len(group.runs) > 1 for group in groups) else ""
+    return Comparison(f"Costs {where}{seeds}", tuple(heads), tuple(rows))
 
 
 def _name_scores(run: RunRecord) -> tuple[str, str]:

@@ -67,7 +67,7 @@ def _run(folder: Path, program: str, *arguments: object) -> None:
     assert found, f"{program} is missing: apt-get install postgresql"
     prefix: Sequence[str] = ("runuser", "-u", "postgres", "--") if os.geteuid() == 0 else ()
     done = subprocess.run(
-        [*prefix, found, *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False, timeout=120
+        [*prefix, found, *map(str, arguments)], cwd=folder, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0 or "stop" in arguments, done.stdout + done.stderr
 

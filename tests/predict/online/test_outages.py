@@ -198,7 +198,7 @@ def test_a_question_that_nobody_waits_for_is_not_answered(tmp_path: Path, monkey
         answer = party._answer
 
         def held(number: int, body: Any) -> bytes:
-            go_on.wait(30)
+            go_on.wait(300)
             return answer(number, body)
 
         monkeypatch.setattr(party, "_answer", held)

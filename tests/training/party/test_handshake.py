@@ -795,7 +795,7 @@ def test_a_welcome_that_cannot_be_is_refused_by_a_feature_party(
     try:
         label.start()
         bank.start()
-        bank.join(20)
+        bank.join(300)
         assert bank.error is not None
         assert expected in str(bank.error)
         assert not isinstance(bank.error, (TypeError, KeyError))
@@ -831,7 +831,7 @@ def test_a_malformed_peer_is_given_up_after_a_few_connections(
     try:
         label.start()
         bank.start()
-        bank.join(20)
+        bank.join(300)
         assert isinstance(bank.error, Malformed)
         assert "not JSON" in str(bank.error)
     finally:

@@ -148,7 +148,7 @@ def test_organisations_align_rows_with_their_owners(tmp_path: Path) -> None:
     for one in running:
         one.start()
     for one in running:
-        one.join(60)
+        one.join(300)
     assert len({one.digest for one in results.values()}) == 1
     assert {name: one.match_count for name, one in results.items() if name != LABEL_PARTY}["bank"] == 8
     with np.load(tmp_path / f"{LABEL_PARTY}.npz") as clinic, np.load(tmp_path / "bank.npz") as bank:
