@@ -14,7 +14,7 @@ from torch import Tensor
 
 from thinwire.base.errors import BadInput
 from thinwire.engine.models.losses import Outputs
-from thinwire.job.row_selection import IdTable
+from thinwire.job.id_table import IdTable
 from thinwire.predict.charges import format_ranges, parse_ranges
 from thinwire.predict.rows import parse_row_numbers
 from thinwire.predict.score_file import ScoreTask, Shard, write_scores

@@ -22,10 +22,11 @@ from thinwire.base.types import PartyName
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.programs.parties import FeatureParty, accepts_gaps
 from thinwire.engine.streams import RowOwners
+from thinwire.job.id_table import IdTable, IdTexts, UnmatchedRows
 from thinwire.job.job_loader import LabelData, find_loss
 from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, count_rows, read_party_view
-from thinwire.job.row_selection import IdTable, RowSet, UnmatchedRows
+from thinwire.job.row_selection import RowSet
 from thinwire.job.schema import LabelEntry
 from thinwire.net.grpc.service import Refused
 from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello
@@ -326,14 +327,13 @@ def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, sa
             f"these ids were aligned on {when}, and that alignment is reused; to align again, all parties "
             f"remove theirs: {kept}"
         )
-    texts = [text.decode() for text in own_ids.texts(alignment.rows)]
-    outside = frozenset(own_ids.decode()) - set(texts)
+    shared = IdTable(IdTexts.of(own_ids, alignment.rows), held=(own_ids,))
     unmatched = UnmatchedRows.outside_alignment(alignment)
     rows, indices = alignment.rows, dict(alignment.owners)
     if alignment.is_grouped:
         rows, indices[own.me] = number_by_appearance(rows)
     owners = {name: RowOwners.of(torch.from_numpy(index)) for name, index in indices.items()}
-    return NewRows(features, rows, alignment.digest, IdTable(texts, outside), unmatched, owners)
+    return NewRows(features, rows, alignment.digest, shared, unmatched, owners)
 
 
 def _kept(

@@ -13,7 +13,8 @@ from thinwire.align.ids import id_text
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.features import read_id_texts
 from thinwire.data.readers.sources import TableOrigin, TableStore
-from thinwire.job.row_selection import IdTable, RowSelection, RowSet
+from thinwire.job.id_table import IdTable
+from thinwire.job.row_selection import RowSelection, RowSet
 from thinwire.job.schema import ColumnSource, LabelEntry, PartyEntry, SplitSection
 from thinwire.storage import layout
 from thinwire.storage.encryption_key import open_folder
@@ -93,7 +94,7 @@ class _NamedRows:
 
     def count(self, wanted: set[str]) -> int:
         """How many of these ids the table holds, whether the run used their rows or not."""
-        return len(wanted.intersection(self.ids.ids)) + len(wanted & self.ids.outside)
+        return sum(self.ids.find(text) is not None or self.ids.is_outside(text) for text in wanted)
 
 
 def _read_tables(folder: Path) -> Iterator[_NamedRows]:
