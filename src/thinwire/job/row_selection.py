@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, reduce
+from itertools import islice
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -20,28 +21,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.align import (
-    Alignment,
-    Ids,
-    OwnerIds,
-    Workspace,
-    normalize_ids,
-    normalize_owner_ids,
-    read_alignment,
-    store_ids,
-)
-from thinwire.align.ids import RowNumbers
+from thinwire.align import Alignment, Ids, OwnerIds, Workspace, normalize_owner_ids, read_alignment, store_ids
+from thinwire.align.ids import RowNumbers, collect_ids
 from thinwire.base.errors import BadIds, BadInput
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
 from thinwire.data.readers.features import read_id_column, stream_id_texts
 from thinwire.data.readers.sources import TableStore
 from thinwire.data.readers.tables import TableFile
+from thinwire.engine.streams import Storage
 from thinwire.job.id_table import IdIndex, IdTable, IdTexts, UnmatchedRows
 from thinwire.job.messages import at
 from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
 
 TRAINING, VALIDATION, TEST = 0, 1, 2
+_SPLIT_ROWS = 65_536  # at a time
 _TESTS = ("test_features", "test_labels", "test_ids", "test_alignment")
 
 
@@ -109,7 +103,7 @@ class RowSource:
                 raise BadInput(
                     'missing; name the file and column of the ids, such as { file = "rows.csv", column = "id" }'
                 )
-            return read_ids(self._open(self.ids_source), self.ids_source)
+            return read_ids(self._open(self.ids_source), self.ids_source, self.tables.storage)
 
     @property
     def workspace(self) -> Workspace:
@@ -313,9 +307,9 @@ class RowSelection:
         return IdTable(ids, held=tuple(source.ids for source in sources))
 
 
-def read_ids(file: TableFile, source: ColumnSource) -> Ids:
-    """The ids of a file that is laid out as the section says, as they are compared."""
-    return normalize_ids(read_id_column(file, source.key, source.column, source.text_format), str(file))
+def read_ids(file: TableFile, source: ColumnSource, storage: Storage) -> Ids:
+    """The ids of a file that is laid out as the section says, as they are compared; very many lie in files."""
+    return collect_ids(read_id_column(file, source.key, source.column, source.text_format), str(file), storage)
 
 
 def read_owner_ids(file: TableFile, source: ColumnSource, column: str) -> OwnerIds:
@@ -326,12 +320,13 @@ def read_owner_ids(file: TableFile, source: ColumnSource, column: str) -> OwnerI
 
 def split_ids(ids: Iterable[bytes], split: SplitSection) -> NDArray[np.int8]:
     """0 for training, 1 for validation, 2 for test. HMAC-SHA256 of the id as it is compared: NFC, trimmed, UTF-8."""
-    shares = np.fromiter(_hash_ids(ids, split.key.encode()), np.float64)
-    shares /= 2.0**64
-    found = np.full(len(shares), TRAINING, dtype=np.int8)
-    found[shares < split.test + split.validation] = VALIDATION
-    found[shares < split.test] = TEST
-    return found
+    hashes, found = _hash_ids(ids, split.key.encode()), [np.zeros(0, np.int8)]
+    while len(shares := np.fromiter(islice(hashes, _SPLIT_ROWS), np.float64)):
+        shares /= 2.0**64
+        found.append(np.full(len(shares), TRAINING, dtype=np.int8))
+        found[-1][shares < split.test + split.validation] = VALIDATION
+        found[-1][shares < split.test] = TEST
+    return np.concatenate(found)
 
 
 def _hash_ids(ids: Iterable[bytes], key: bytes) -> Iterator[int]:

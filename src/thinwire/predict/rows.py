@@ -25,7 +25,7 @@ from thinwire.data.readers.sources import TableStore
 from thinwire.data.readers.tables import GAPS, TableFile, column_names, read_cells, select_columns
 from thinwire.engine.protocols.context import Groups
 from thinwire.engine.protocols.evaluation import HeldOut
-from thinwire.engine.streams import RowOwners
+from thinwire.engine.streams import RowOwners, Storage
 from thinwire.job.messages import within
 from thinwire.job.row_selection import RowSet, read_ids, read_owner_ids
 from thinwire.job.schema import PartyEntry, Source
@@ -109,7 +109,7 @@ def read_new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -
         return None
     file = _find_ids_file(section, features, ids)
     with within(f"--ids {section.name}"):
-        return read_ids(file, section.ids)
+        return read_ids(file, section.ids, Storage(spills=False))
 
 
 def read_new_owners(

@@ -341,19 +341,16 @@ def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
     rows = RowSelection(file.label_party, folder, file.job.split, TableStore(room))
     counted = LedgerRows(offset=count_row_set(which, job.rows, held_out)[0], rows=job.all_rows)
     owners = {name: join_owners(which, groups) for name, groups in job.owners.items()}
-    return SimulatedRows(tables, rows.list_ids(which), counted, _compare_own_ids(file, folder, which), owners)
+    return SimulatedRows(tables, rows.list_ids(which), counted, _compare_own_ids(file, rows, which), owners)
 
 
-def _compare_own_ids(file: JobFile, folder: Path, which: RowSet) -> dict[PartyName, UnmatchedRows]:
+def _compare_own_ids(file: JobFile, own: RowSelection, which: RowSet) -> dict[PartyName, UnmatchedRows]:
     """Of tables that all parties name ids of."""
+    every = [replace(own, section=section) for section in (*file.party, file.label_party)]
     if any(section.group is not None for section in file.party):  # ids of rows, and of their owners
-        every = (RowSelection(section, folder, file.job.split) for section in (*file.party, file.label_party))
         counts = {one.section.name: one.count_unmatched_rows(which) for one in every}
         return {name: count for name, count in counts.items() if count is not None}
-    held: dict[PartyName, dict[str, RowSource]] = {}
-    for section in (*file.party, file.label_party):
-        sources = RowSelection(section, folder, file.job.split).list_sources(which)
-        held[section.name] = {source.prefix: source for source in sources}
+    held = {one.section.name: {source.prefix: source for source in one.list_sources(which)} for one in every}
     if not all(held.values()):
         return {}
     # An id among training rows is no partner of the same id among test rows.

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from thinwire.align import Ids, normalize_ids
+from thinwire.align.ids import collect_ids
+from thinwire.base.errors import BadIds
+from thinwire.engine.streams import Storage
 from thinwire.job.id_table import (
     IdIndex,
     IdTable,
@@ -82,3 +87,33 @@ def test_no_string_is_kept_for_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
         assert tracemalloc.get_traced_memory()[1] < 40 * 30_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("limit", [0, 200, 1 << 20], ids=["all in files", "some at a time", "in memory"])
+def test_ids_of_a_large_column_are_the_same_in_files(limit: int, tmp_path: Path) -> None:
+    chunks = [["a1", "b"], ["plain"] * 0, [" e\u0301 ", "x y"], [f"row{k}" for k in range(300)]]
+    column = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks])
+    plain, found = normalize_ids(column), collect_ids(column, "ids", Storage(limit, tmp_path))
+    assert found.decode() == plain.decode() == ["a1", "b", "é", "x y", *chunks[3]]
+    assert (found.digest(), len(found)) == (plain.digest(), len(plain))
+    rows = np.array([303, 0, 2])
+    assert found.texts(rows) == plain.texts(rows)
+    assert list(tmp_path.iterdir()) == []  # files without a name
+    whole = collect_ids(pa.chunked_array([[7, 8], [9]]), "ids", Storage(limit, tmp_path))
+    assert whole.decode() == ["7", "8", "9"]
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_what_is_wrong_with_a_column_is_said_with_its_rows(limit: int, tmp_path: Path) -> None:
+    room = Storage(limit, tmp_path)
+    with pytest.raises(BadIds, match="2 rows have no id: rows 2, 4"):
+        collect_ids(pa.chunked_array([["a", None], ["b", " "]]), "ids", room)
+    with pytest.raises(BadIds, match="there are no ids"):
+        collect_ids(pa.chunked_array([pa.array([], pa.string())]), "ids", room)
+    with pytest.raises(BadIds, match="row 3 repeats the id of row 1"):
+        collect_ids(pa.chunked_array([["a", "b"], ["a "]]), "ids", room)
+
+
+def test_ids_of_an_encrypted_run_stay_in_memory(tmp_path: Path) -> None:
+    column = pa.chunked_array([[f"row{k}" for k in range(300)]])
+    assert len(collect_ids(column, "ids", Storage(0, None, spills=False))) == 300

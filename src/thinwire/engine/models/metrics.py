@@ -76,8 +76,7 @@ def try_metric(name: str, outputs: Tensor, labels: Tensor) -> None:
 
 def find_different(labels: Tensor) -> Tensor:
     """Each label once, rising; a part at a time, since sorting takes a multiple of the labels' memory."""
-    parts = labels.split(_SORTED)
-    return labels.unique() if len(parts) == 1 else torch.cat([part.unique() for part in parts]).unique()
+    return torch.unique(torch.cat([torch.unique(part) for part in labels.split(_SORTED)]))
 
 
 def _on_arrays(compute: Callable[[Array, Array], float]) -> Compute:
