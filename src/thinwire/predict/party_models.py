@@ -109,7 +109,7 @@ def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunS
         counted = LedgerRows(digest_parts(new.digest, *([] if fresh is None else [fresh])), rows=size)
         return PartyRows(fresh, size, new.digest, new.ids, counted, new.unmatched, columns, gaps, new.owners)
     which = resolve_row_set(source.which, held_out)
-    features = None if held.features is None else join_tables(which, held)
+    features = None if held.features is None else join_tables(which, held, own.tables.storage)
     found = [own.row_ids()] if RowSet.TRAINING in which.kinds else []
     found += [own.held_out_row_ids(kind) for kind in held_out if RowSet(kind) in which.kinds]
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None

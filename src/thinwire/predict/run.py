@@ -335,9 +335,9 @@ def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
         raise BadInput("the run has no job file; use run.predict(...)")
     held_out = {kind: len(labels) for kind, labels in job.label_party.held_out.items()}
     which = resolve_row_set(which, held_out)
-    tables = {party.name: join_tables(which, party) for party in job.everyone if party.features is not None}
-    file, folder = _file(run)
     room = job.storage if job.encryption_key is None else job.storage.require_folder()
+    tables = {one.name: join_tables(which, one, room) for one in job.everyone if one.features is not None}
+    file, folder = _file(run)
     rows = RowSelection(file.label_party, folder, file.job.split, TableStore(room))
     counted = LedgerRows(offset=count_row_set(which, job.rows, held_out)[0], rows=job.all_rows)
     owners = {name: join_owners(which, groups) for name, groups in job.owners.items()}
