@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.csv
@@ -16,9 +17,11 @@ from torch import Tensor
 from thinwire.align import normalize_ids
 from thinwire.base.errors import BadInput
 from thinwire.engine.models.losses import Outputs
+from thinwire.engine.streams import Storage
 from thinwire.job.id_table import IdTable, IdTexts
+from thinwire.job.row_selection import RowSet
 from thinwire.predict.charges import format_ranges, parse_ranges
-from thinwire.predict.rows import parse_row_numbers
+from thinwire.predict.rows import digest_parts, join_tables, parse_row_numbers
 from thinwire.predict.score_file import ScoreTask, Shard, write_scores
 from thinwire.predict.scoring import ScoreFormat
 
@@ -237,3 +240,16 @@ def test_shards_of_two_predictions_are_not_joined(tmp_path: Path) -> None:
 def test_a_shard_that_there_is_not(text: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--shard"):
         write_shard(tmp_path / "scores.csv", text, asked())
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30], ids=["in a file", "in memory"])
+def test_joined_tables_are_the_same_in_a_file(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thinwire.predict.rows._PIECE", 7)
+    parts = {"features": torch.rand(30, 3), "validation_features": None, "test_features": torch.rand(12, 3)}
+    room = Storage(limit, tmp_path)
+    joined = join_tables(RowSet.ALL, SimpleNamespace(**parts), room)
+    expected = torch.cat([part for part in parts.values() if part is not None])
+    assert torch.equal(joined, expected)
+    assert digest_parts("head", joined) == digest_parts("head", expected)
+    images = {name: None if part is None else part[:, :, None] for name, part in parts.items()}
+    assert torch.equal(join_tables(RowSet.ALL, SimpleNamespace(**images), room), expected[:, :, None])

@@ -76,7 +76,8 @@ def try_metric(name: str, outputs: Tensor, labels: Tensor) -> None:
 
 def find_different(labels: Tensor) -> Tensor:
     """Each label once, rising; a part at a time, since sorting takes a multiple of the labels' memory."""
-    return torch.unique(torch.cat([torch.unique(part) for part in labels.split(_SORTED)]))
+    found: Tensor = torch.unique(torch.cat([torch.unique(part) for part in labels.split(_SORTED)]))
+    return found
 
 
 def _on_arrays(compute: Callable[[Array, Array], float]) -> Compute:
