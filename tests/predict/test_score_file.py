@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.csv
@@ -12,11 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from thinwire.align import normalize_ids
 from thinwire.base.errors import BadInput
 from thinwire.engine.models.losses import Outputs
-from thinwire.job.row_selection import IdTable
+from thinwire.engine.streams import Storage
+from thinwire.job.id_table import IdTable, IdTexts
+from thinwire.job.row_selection import RowSet
 from thinwire.predict.charges import format_ranges, parse_ranges
-from thinwire.predict.rows import parse_row_numbers
+from thinwire.predict.rows import digest_parts, join_tables, parse_row_numbers
 from thinwire.predict.score_file import ScoreTask, Shard, write_scores
 from thinwire.predict.scoring import ScoreFormat
 
@@ -72,6 +77,30 @@ def test_every_float_comes_back(ending: str, ids: bool, tmp_path: Path) -> None:
     for column in range(2):
         assert torch.equal(torch.tensor(found[f"output_{column}"], dtype=torch.float32), expected[:, column])
     assert [file.name for file in tmp_path.iterdir()] == [out.with_suffix(ending.lower()).name]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_ids_that_are_read_when_needed_make_the_same_file(ending: str, tmp_path: Path) -> None:
+    """Byte for byte that of a list of texts, stopped and resumed or not."""
+    texts = [f'he said "{row}", é' for row in range(ROWS)]
+    listed = asked(ids=True)
+    streamed = replace(listed, ids=IdTable(IdTexts.of(normalize_ids(texts))))
+    files = [tmp_path / f"{name}{ending}" for name in ("listed", "streamed", "resumed")]
+    write_scores(files[0], listed, Scoring(99), lambda *_: None, resume=False)
+    write_scores(files[1], streamed, Scoring(99), lambda *_: None, resume=False)
+    with pytest.raises(KeyboardInterrupt):
+        write_scores(files[2], streamed, Scoring(3), lambda *_: None, resume=False)
+    rest = Scoring(99)
+    assert write_scores(files[2], streamed, rest, lambda *_: None, resume=True)["resumed_at"] == 3 * BLOCK
+    assert rest.asked == list(range(3 * BLOCK, ROWS))
+    assert len({file.read_bytes() for file in files}) == 1
+    if ending == ".csv":
+        first = '"id","output_0","output_1"\n"he said ""0"", é",0,-0\n"he said ""1"", é",0.33333334,-0.14285715\n'
+        assert files[0].read_text().startswith(first)
+    few = replace(streamed, rows=np.array([7, 3]))
+    assert few.keys(few.rows) == [texts[7], texts[3]]
+    assert few.heading() == replace(few, rows=np.array([3, 7])).heading() != streamed.heading()
+    assert few.describe_order() != replace(few, rows=np.array([3, 7])).describe_order()
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])
@@ -211,3 +240,16 @@ def test_shards_of_two_predictions_are_not_joined(tmp_path: Path) -> None:
 def test_a_shard_that_there_is_not(text: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--shard"):
         write_shard(tmp_path / "scores.csv", text, asked())
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30], ids=["in a file", "in memory"])
+def test_joined_tables_are_the_same_in_a_file(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thinwire.predict.rows._PIECE", 7)
+    parts = {"features": torch.rand(30, 3), "validation_features": None, "test_features": torch.rand(12, 3)}
+    room = Storage(limit, tmp_path)
+    joined = join_tables(RowSet.ALL, SimpleNamespace(**parts), room)
+    expected = torch.cat([part for part in parts.values() if part is not None])
+    assert torch.equal(joined, expected)
+    assert digest_parts("head", joined) == digest_parts("head", expected)
+    images = {name: None if part is None else part[:, :, None] for name, part in parts.items()}
+    assert torch.equal(join_tables(RowSet.ALL, SimpleNamespace(**images), room), expected[:, :, None])

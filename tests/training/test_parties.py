@@ -129,6 +129,12 @@ def test_a_weight_counts_as_so_many_copies_of_a_row() -> None:
     assert not all(torch.allclose(a, b) for a, b in zip(found, plain, strict=True))
 
 
+def test_the_digest_of_the_data_does_not_depend_on_the_size_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = build(list(range(12))).digests()["data"]
+    monkeypatch.setattr("thinwire.engine.streams.storage.BLOCK", 8)
+    assert build(list(range(12))).digests()["data"] == whole
+
+
 def test_the_training_loss_is_the_weighted_one_and_weights_belong_to_the_digest() -> None:
     weights = torch.linspace(0, 2, 12)
     one, two = build(list(range(12)), sample_weight=weights.tolist()), build(list(range(12)))

@@ -36,9 +36,9 @@ from thinwire.align.alignment import (
     read_alignment,
     write_alignment,
 )
-from thinwire.align.bucket_files import Workspace
+from thinwire.align.bucket_files import Workspace, store_ids
 from thinwire.align.conversation import Backend, Conversation, Progress
-from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids, store_ids
+from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids
 from thinwire.align.intersect import AlignmentResult, intersect
 from thinwire.align.protocol import align_feature_party, align_label_party
 from thinwire.align.ristretto import RistrettoBackend, ristretto

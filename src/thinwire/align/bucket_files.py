@@ -17,25 +17,37 @@ from __future__ import annotations
 import os
 import shutil
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from math import ceil, log, log2, sqrt
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from secrets import token_bytes
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from thinwire.align.ids import DIGEST_SIZE, Ids, RowNumbers, digest_sorted_keys, join_texts, require_different
+from thinwire.align.ids import (
+    DIGEST_SIZE,
+    Ids,
+    RowNumbers,
+    digest_sorted_keys,
+    join_texts,
+    list_values,
+    normalize_values,
+    require_different,
+    require_ids,
+)
 from thinwire.base.errors import BadFile, BadState, ThinwireError
 from thinwire.base.types import PartyName
 from thinwire.storage.atomic_file import (
     WriteFailed,
+    append_file,
     make_folder,
     map_write_errors,
     open_descriptor,
@@ -400,3 +412,69 @@ def _join_blocks(data: bytes) -> Bucket:
         texts.append(data[at : at + size])
         at += size
     return Bucket(np.concatenate(rows), Ids(b"".join(texts), np.cumsum(np.concatenate(lengths))))
+
+
+# A party's own ids, before they go into buckets ------------------------------------------------------------------
+
+
+def store_ids(batches: Iterable[Iterable[Any]], folder: Path, in_memory_ids: int, where: str = "ids") -> Ids:
+    """The ids of a column that is read in batches; beyond `in_memory_ids` they go to files in the folder.
+
+    Ids in files are not checked for repeats here, but when they are put into buckets.
+
+    Args:
+        batches: one id per row, in batches.
+        folder: for the files.
+        in_memory_ids: most ids that stay in memory.
+        where: what a message about them begins with.
+
+    Raises:
+        BadIds: a row without an id, or a repeated one among ids in memory.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> len(tw.align.store_ids([["a", "b"], ["c"]], Path("."), in_memory_ids=10))
+        3
+    """
+    texts: list[bytes] = []
+    missing: list[int] = []
+    row, stored = 1, StoredIds(folder)
+    for batch in batches:
+        listed = list(list_values(batch, where))
+        texts += normalize_values(listed, where, row, missing)
+        row += len(listed)
+        if stored.count + len(texts) > in_memory_ids:
+            stored.add(texts)
+            texts.clear()
+    require_ids(missing, row - 1, where)
+    if stored.count:
+        stored.add(texts)
+        return stored.open()
+    found = join_texts(texts)
+    require_different(found, where)
+    return found
+
+
+class StoredIds:
+    """Ids that are written to two files as they come: their texts, and where each ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.count = 0
+        self._end = 0
+        self._files = folder / "texts", folder / "ends"
+
+    def add(self, texts: Sequence[bytes]) -> None:
+        ends = self._end + np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        for path, data in zip(self._files, (b"".join(texts), ends.astype("<i8").tobytes()), strict=True):
+            with map_write_errors(path, len(data)):
+                if not self.count:
+                    make_folder(path.parent)
+                    path.unlink(missing_ok=True)
+                append_file(path, data)
+        self.count += len(texts)
+        self._end = int(ends[-1]) if texts else self._end
+
+    def open(self) -> Ids:
+        texts, ends = self._files
+        with texts.open("rb") as file:
+            return Ids(mmap(file.fileno(), 0, access=ACCESS_READ), np.memmap(ends, np.dtype("<i8"), mode="r"))

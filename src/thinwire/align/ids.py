@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b, sha256
 from itertools import islice
 from math import ceil, log2
-from mmap import ACCESS_READ, mmap
+from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from numbers import Integral
-from pathlib import Path
 from secrets import token_bytes
-from typing import Any
+from typing import Any, BinaryIO
 from unicodedata import normalize
 from uuid import UUID
 
@@ -27,11 +27,14 @@ import numpy.typing as npt
 import xxhash
 
 from thinwire.base.errors import BadIds
-from thinwire.storage.atomic_file import append_file, make_folder, map_write_errors
+from thinwire.engine.streams import Storage
+from thinwire.storage.atomic_file import map_write_errors, write_all
 
 LONGEST_ID = 1 << 20  # bytes of UTF-8
 _MOST = 5  # rows named in one message
 _CHUNK = 65_536  # rows at a time
+_FEW = 1_024  # rows whose pages may stay in memory
+_IN_MEMORY = 64 << 20  # bytes of a column of ids; more go to files
 _NULLS = ("NAType", "NaTType")  # what pandas puts where nothing is
 
 RowNumbers = npt.NDArray[np.int64]
@@ -58,7 +61,16 @@ class Ids:
         ends = self._ends[rows]
         starts = np.where(rows > 0, self._ends[rows - 1], 0)
         data = self._data
-        return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        found = [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        if len(rows) > _FEW:
+            self._release_pages()
+        return found
+
+    def _release_pages(self) -> None:
+        """Of ids in files: a page that was read counts as memory until it is let go of."""
+        for area in (self._data, getattr(self._ends, "_mmap", None)):
+            if isinstance(area, mmap):
+                area.madvise(MADV_DONTNEED)
 
     def iterate(self, rows: RowNumbers | None = None) -> Iterator[bytes]:
         """The UTF-8 text of these rows, or of every row."""
@@ -75,6 +87,7 @@ class Ids:
         digest = hashlib.sha256()
         for start in range(0, len(self), _CHUNK):
             digest.update(self._prefix_lengths(start, min(start + _CHUNK, len(self))))
+            self._release_pages()
         return digest.hexdigest()
 
     def _prefix_lengths(self, start: int, stop: int) -> bytes:
@@ -134,10 +147,43 @@ def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
         >>> tw.align.normalize_ids([7, "7b"]).decode()
         ['7', '7b']
     """
-    parts = _list_plain_parts(values) or [join_texts(texts) for texts in _list_texts(values, where)]
-    found = _join_parts(parts)
+    found = _join_parts(list(_list_parts(values, where)))
     require_different(found, where)
     return found
+
+
+def collect_ids(values: Any, where: str, storage: Storage) -> Ids:
+    """As `normalize_ids`, of a column that is read a part at a time; many ids lie in files without a name."""
+    room = min(_IN_MEMORY, storage.memory_limit_bytes) if storage.spills else None
+    parts: list[Ids] = []
+    with ExitStack() as stack:
+        files: list[BinaryIO] = []
+        size = end = 0
+        for part in _list_parts(values, where):
+            parts.append(part)
+            size += len(part._data) + part._ends.nbytes
+            if room is not None and size > room:
+                files = files or [stack.enter_context(storage.file()) for _ in range(2)]
+                end = _append_parts(parts, files, end, storage)
+                parts.clear()
+        if files:
+            _append_parts(parts, files, end, storage)
+            texts = mmap(files[0].fileno(), 0, access=ACCESS_READ)
+            found = Ids(texts, np.memmap(files[1], np.dtype("<i8"), mode="r"))
+        else:
+            found = _join_parts(parts)
+    require_different(found, where)
+    return found
+
+
+def _append_parts(parts: Iterable[Ids], files: Sequence[BinaryIO], end: int, storage: Storage) -> int:
+    """Behind what is there, up to `end` of the texts; gives the new end."""
+    for part in parts:
+        for file, data in zip(files, (bytes(part._data), (end + part._ends).astype("<i8").tobytes()), strict=True):
+            with map_write_errors(storage.place, len(data)):
+                write_all(file.fileno(), [data])
+        end += len(part._data)
+    return end
 
 
 def _join_parts(parts: list[Ids]) -> Ids:
@@ -149,69 +195,6 @@ def _join_parts(parts: list[Ids]) -> Ids:
         done += len(part)
         parts[place] = _NO_IDS
     return Ids(bytes(data), ends)
-
-
-def store_ids(batches: Iterable[Iterable[Any]], folder: Path, in_memory_ids: int, where: str = "ids") -> Ids:
-    """The ids of a column that is read in batches; beyond `in_memory_ids` they go to files in the folder.
-
-    Ids in files are not checked for repeats here, but when they are put into buckets.
-
-    Args:
-        batches: one id per row, in batches.
-        folder: for the files.
-        in_memory_ids: most ids that stay in memory.
-        where: what a message about them begins with.
-
-    Raises:
-        BadIds: a row without an id, or a repeated one among ids in memory.
-
-    Examples:
-        >>> from pathlib import Path
-        >>> len(tw.align.store_ids([["a", "b"], ["c"]], Path("."), in_memory_ids=10))
-        3
-    """
-    texts: list[bytes] = []
-    missing: list[int] = []
-    row, stored = 1, StoredIds(folder)
-    for batch in batches:
-        listed = list(_list_values(batch, where))
-        texts += _normalize_values(listed, where, row, missing)
-        row += len(listed)
-        if stored.count + len(texts) > in_memory_ids:
-            stored.add(texts)
-            texts.clear()
-    _require_ids(missing, row - 1, where)
-    if stored.count:
-        stored.add(texts)
-        return stored.open()
-    found = join_texts(texts)
-    require_different(found, where)
-    return found
-
-
-class StoredIds:
-    """Ids that are written to two files as they come: their texts, and where each ends."""
-
-    def __init__(self, folder: Path) -> None:
-        self.count = 0
-        self._end = 0
-        self._files = folder / "texts", folder / "ends"
-
-    def add(self, texts: Sequence[bytes]) -> None:
-        ends = self._end + np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-        for path, data in zip(self._files, (b"".join(texts), ends.astype("<i8").tobytes()), strict=True):
-            with map_write_errors(path, len(data)):
-                if not self.count:
-                    make_folder(path.parent)
-                    path.unlink(missing_ok=True)
-                append_file(path, data)
-        self.count += len(texts)
-        self._end = int(ends[-1]) if texts else self._end
-
-    def open(self) -> Ids:
-        texts, ends = self._files
-        with texts.open("rb") as file:
-            return Ids(mmap(file.fileno(), 0, access=ACCESS_READ), np.memmap(ends, np.dtype("<i8"), mode="r"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,35 +240,47 @@ def join_texts(texts: Sequence[bytes]) -> Ids:
     return Ids(b"".join(texts), ends)
 
 
-def _list_plain_parts(values: Any) -> list[Ids] | None:
-    """Of an Arrow column whose ids are printable ASCII without spaces, straight from its memory; None for others."""
-    parts = []
-    for chunk in values.iterchunks() if hasattr(values, "iterchunks") else ():
-        if chunk.null_count or str(chunk.type) not in ("string", "int64", "int32"):
-            return None
-        _, offsets, data = chunk.cast("string").buffers() if len(chunk) else (None, None, None)
-        if offsets is None or data is None:
-            continue
-        offset = 0 if str(chunk.type) != "string" else chunk.offset
-        ends = np.frombuffer(offsets, np.int32, len(chunk) + 1, 4 * offset).astype(np.int64)
-        text = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
-        if not ((text > 0x20) & (text < 0x7F)).all() or (ends[1:] == ends[:-1]).any():
-            return None
-        parts.append(Ids(text.tobytes(), ends[1:] - ends[0]))
-    return parts or None
+def _list_parts(values: Any, where: str) -> Iterator[Ids]:
+    """All rows' ids, some rows at a time; repeated ones are not looked for."""
+    if not hasattr(values, "iterchunks"):
+        yield from map(join_texts, _list_texts(values, where))
+        return
+    missing: list[int] = []
+    row = 1
+    for chunk in values.iterchunks():
+        for start in range(0, len(chunk), _CHUNK):
+            some = chunk.slice(start, _CHUNK)
+            yield _read_plain(some) or join_texts(normalize_values(list_values(some, where), where, row, missing))
+            row += len(some)
+    require_ids(missing, row - 1, where)
+
+
+def _read_plain(chunk: Any) -> Ids | None:
+    """An Arrow array of printable ASCII without spaces, straight from its memory; None for others."""
+    if chunk.null_count or str(chunk.type) not in ("string", "int64", "int32"):
+        return None
+    _, offsets, data = chunk.cast("string").buffers()
+    if offsets is None or data is None:
+        return None
+    offset = 0 if str(chunk.type) != "string" else chunk.offset
+    ends = np.frombuffer(offsets, np.int32, len(chunk) + 1, 4 * offset).astype(np.int64)
+    text = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    if not ((text > 0x20) & (text < 0x7F)).all() or (ends[1:] == ends[:-1]).any():
+        return None
+    return Ids(text.tobytes(), ends[1:] - ends[0])
 
 
 def _list_texts(values: Iterable[Any], where: str) -> Iterator[list[bytes]]:
     """Each row's id as it is compared, some rows at a time."""
     missing: list[int] = []
-    listed, row = iter(_list_values(values, where)), 1
+    listed, row = iter(list_values(values, where)), 1
     while some := list(islice(listed, _CHUNK)):
-        yield _normalize_values(some, where, row, missing)
+        yield normalize_values(some, where, row, missing)
         row += len(some)
-    _require_ids(missing, row - 1, where)
+    require_ids(missing, row - 1, where)
 
 
-def _normalize_values(values: Iterable[Any], where: str, first: int, missing: list[int]) -> list[bytes]:
+def normalize_values(values: Iterable[Any], where: str, first: int, missing: list[int]) -> list[bytes]:
     """Each row's id as it is compared, rows numbered from `first`; those without one are added to `missing`."""
     texts: list[bytes] = []
     for row, value in enumerate(values, first):
@@ -297,7 +292,7 @@ def _normalize_values(values: Iterable[Any], where: str, first: int, missing: li
     return texts
 
 
-def _require_ids(missing: Sequence[int], rows: int, where: str) -> None:
+def require_ids(missing: Sequence[int], rows: int, where: str) -> None:
     if missing:
         what = "1 row has no id" if len(missing) == 1 else f"{len(missing)} rows have no id"
         raise BadIds(f"{where}: {what}: {_rows(missing)}; give every row an id, or drop it")
@@ -305,7 +300,7 @@ def _require_ids(missing: Sequence[int], rows: int, where: str) -> None:
         raise BadIds(f"{where}: there are no ids; give one for each row")
 
 
-def _list_values(values: Any, where: str) -> Iterable[Any]:
+def list_values(values: Any, where: str) -> Iterable[Any]:
     """Plain values; a column knows best how to give them."""
     if isinstance(values, (str, bytes)):
         raise BadIds(f"{where}: a single string is not a list of ids; give a list, or a column of a table")

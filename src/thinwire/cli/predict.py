@@ -17,7 +17,7 @@ from thinwire.cli.output import print_result, require_approval, say
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from thinwire.job.row_selection import IdTable, UnmatchedRows
+    from thinwire.job.id_table import IdTable, UnmatchedRows
     from thinwire.predict.party_models import RunSource
     from thinwire.predict.run import TrainedRun
     from thinwire.predict.score_file import Shard

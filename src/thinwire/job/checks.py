@@ -16,7 +16,7 @@ from thinwire.engine.models.encoders import Bins, Encoder, RandomProjections
 from thinwire.engine.models.fusion import check_fusion
 from thinwire.engine.models.learners import LEAST_DEVIATION, BoostedTrees
 from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
-from thinwire.engine.models.metrics import metric
+from thinwire.engine.models.metrics import find_different, try_metric
 from thinwire.engine.models.regression import REGRESSION_LOSSES, Linear, RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 from thinwire.engine.privacy import Labels, SecureSum
@@ -470,16 +470,16 @@ def check_outputs(party: LabelParty, widths: Sequence[int], settings: RunSetting
     for _, labels in _labels(party):
         with at("job.metrics"):
             for name in settings.metrics:
-                metric(name).compute(outputs.expand(len(labels), *outputs.shape[1:]), labels)
+                try_metric(name, outputs, labels)
 
 
 def _check_classes(party: LabelParty, outputs: Tensor) -> None:
     """Every label is a class that the top model knows, and that some training row has."""
     if not _has_classes(party):
         return
-    training = party.labels.unique()
+    training = find_different(party.labels)
     for field, labels in _labels(party):
-        classes = labels.unique()
+        classes = find_different(labels)
         with at(f"label_party.{field}"):
             party.loss(outputs.expand(len(classes), *outputs.shape[1:]), classes)
             unseen = [int(one) for one in classes if one not in training]

@@ -38,7 +38,7 @@ from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.context import Groups
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.streams import Storage
+from thinwire.engine.streams import Storage, blocks
 from thinwire.engine.wire.entropy import Effort
 from thinwire.job.checks import (
     check_batch_norm,
@@ -340,7 +340,8 @@ class Job:
             for table in (party.features, party.test_features, party.validation_features, *held, *owners):
                 if table is not None:
                     data.update(str(table.shape).encode())
-                    data.update(table.contiguous().cpu().flatten().view(torch.uint8).numpy().data)
+                    for block in blocks(table.contiguous().cpu()):
+                        data.update(block.view(torch.uint8).numpy().data)
         specs = (self.optimizer, *(party.optimizer for party in self.everyone))
         return {
             "recipe": self.recipe.digest(),

@@ -9,11 +9,11 @@ Test rows may instead have tables of their own.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property, reduce
+from itertools import islice
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -21,29 +21,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.align import (
-    Alignment,
-    Ids,
-    OwnerIds,
-    Workspace,
-    normalize_ids,
-    normalize_owner_ids,
-    read_alignment,
-    store_ids,
-)
-from thinwire.align.ids import RowNumbers, id_text
+from thinwire.align import Alignment, Ids, OwnerIds, Workspace, normalize_owner_ids, read_alignment, store_ids
+from thinwire.align.ids import RowNumbers, collect_ids
 from thinwire.base.errors import BadIds, BadInput
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
 from thinwire.data.readers.features import read_id_column, stream_id_texts
 from thinwire.data.readers.sources import TableStore
 from thinwire.data.readers.tables import TableFile
+from thinwire.engine.streams import Storage
+from thinwire.job.id_table import IdIndex, IdTable, IdTexts, UnmatchedRows
 from thinwire.job.messages import at
 from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
 
 TRAINING, VALIDATION, TEST = 0, 1, 2
+_SPLIT_ROWS = 65_536  # at a time
 _TESTS = ("test_features", "test_labels", "test_ids", "test_alignment")
-_MOST = 5  # ids named in one message
 _NO_IDS = 'missing; name the file and column of the ids, such as { file = "rows.csv", column = "id" }'
 
 
@@ -67,102 +60,6 @@ class RowDigest:
 
     digest: str
     count: int
-
-
-class UnknownId(BadInput):
-    """An id that no row of this party has."""
-
-
-class OutsideAlignment(BadInput):
-    """An id that this party has, but not all others."""
-
-
-@dataclass(frozen=True)
-class IdTable:
-    """Ids of rows in the agreed order, of all that this party holds."""
-
-    ids: Sequence[str]
-    others: frozenset[str] = field(default=frozenset(), repr=False)
-    held: tuple[Ids, ...] = field(default=(), repr=False)  # of whole tables
-
-    @cached_property
-    def outside(self) -> frozenset[str]:
-        """Those that this party holds and some other does not; listed only when somebody asks for them."""
-        return self.others.union(*(every.decode() for every in self.held)).difference(self.ids)
-
-    @cached_property
-    def _places(self) -> Mapping[str, int]:
-        return {text: row for row, text in enumerate(self.ids)}
-
-    def rows(self, asked: Iterable[Any]) -> RowNumbers:
-        """The rows of these ids; refuses those that are not there, by id."""
-        texts = [(id_text(one, place, "ids") or b"").decode() for place, one in enumerate(asked, 1)]
-        places = self._places
-        missing = [text for text in texts if text not in places]
-        if missing:
-            outside = [text for text in missing if text in self.outside]
-            if outside:
-                raise OutsideAlignment(
-                    f"{_quote_few(outside)}: not all parties hold a row with this id; align them first"
-                )
-            raise UnknownId(f"{_quote_few(missing)}: no row has this id")
-        return np.fromiter((places[text] for text in texts), np.int64, len(texts))
-
-
-@dataclass(frozen=True)
-class UnmatchedRows:
-    """Rows of one party that some other party does not hold, so that they get no score.
-
-    An alignment tells a feature party which of its own ids are common, no more, and the label party also how many ids
-    it shares with each. Who lacks an id is known beyond that where there is one other party, or where all tables are
-    in one process.
-    """
-
-    rows: int
-    of: int  # rows that the party holds
-    missing_at: Mapping[PartyName, int] = field(default_factory=dict)  # ids that a party lacks, where that is known
-    only_here: int | None = None  # ids that no other party has, where that is known
-
-    @classmethod
-    def outside_alignment(cls, alignment: Alignment) -> UnmatchedRows:
-        """As one party knows it of its own rows."""
-        of = alignment.sizes[alignment.me]
-        rows, others = of - alignment.match_count, [name for name in alignment.parties if name != alignment.me]
-        is_known = len(others) == 1 or not rows
-        missing = dict.fromkeys(others, rows) if is_known else {}
-        if alignment.pairwise is not None:
-            missing = {name: of - count for name, count in alignment.pairwise.items()}
-        return cls(rows, of, {name: count for name, count in missing.items() if count}, rows if is_known else None)
-
-    def __add__(self, other: UnmatchedRows) -> UnmatchedRows:
-        """Of two tables together."""
-        missing = Counter(self.missing_at) + Counter(other.missing_at)
-        alone = None if self.only_here is None or other.only_here is None else self.only_here + other.only_here
-        return UnmatchedRows(self.rows + other.rows, self.of + other.of, dict(missing), alone)
-
-    def describe(self, party: PartyName) -> str:
-        """One sentence."""
-        known = [f"{count} missing at {name}" for name, count in self.missing_at.items()]
-        if self.only_here and len(known) > 1:
-            known.append(f"{self.only_here} held only by {party}")
-        why = ", ".join(known) or "missing at another party; an alignment does not tell which"
-        return (
-            f"{party}: {self.rows} of {self.of} rows have no match at the other parties and get no score (ids: {why})"
-        )
-
-
-def compare_ids(held: Mapping[PartyName, Collection[Any]]) -> dict[PartyName, UnmatchedRows]:
-    """Of all parties' ids, where they are in one process."""
-    every = {name: set(ids) for name, ids in held.items()}
-    common: set[Any] = set.intersection(*every.values()) if every else set()
-    found = {}
-    for name, ids in every.items():
-        outside, others = ids - common, [one for one in every if one != name]
-        missing = {other: len(outside - every[other]) for other in others}
-        alone = len(outside.difference(*(every[other] for other in others))) if others else 0
-        known = {other: count for other, count in missing.items() if count}
-        found[name] = UnmatchedRows(len(outside), len(ids), known, alone)
-    return found
 
 
 @dataclass(frozen=True)
@@ -205,7 +102,7 @@ class RowSource:
         with at(self.locate("ids")):
             if self.ids_source is None:
                 raise BadInput(_NO_IDS)
-            return read_ids(self._open(self.ids_source), self.ids_source)
+            return read_ids(self._open(self.ids_source), self.ids_source, self.tables.storage)
 
     @property
     def workspace(self) -> Workspace:
@@ -308,15 +205,13 @@ class SelectedRows:
             return None
         return RowDigest(self.source.ids.digest(), len(self.source.ids))
 
-    def list_ids(self) -> IdTable | None:
+    def list_ids(self) -> IdTexts | None:
         """None where the rows have no ids; with a group, each row has its owner's."""
         if self.source.ids_source is None:
             return None
-        every = self.source.ids
-        if self.rows is None:
-            return IdTable(every.decode())
-        rows = self.rows if self.index is None else self.rows[self.index]
-        return IdTable([text.decode() for text in every.iterate(rows)], held=(every,))
+        if self.rows is None or self.index is None:
+            return IdTexts.of(self.source.ids, self.rows)
+        return IdTexts.of(self.source.ids, self.rows[self.index])
 
 
 @dataclass(frozen=True)
@@ -332,7 +227,7 @@ class RowSelection:
     def training(self) -> SelectedRows:
         if self.split is not None:
             return self._split_rows[RowSet.TRAINING]
-        return self._open_source().select()
+        return self._sources[""].select()
 
     @cached_property
     def validation(self) -> SelectedRows | None:
@@ -344,17 +239,19 @@ class RowSelection:
         """None where a split keeps none back, unless they have tables of their own, which may still be missing."""
         if self.split is not None and (self.split.test or self.section.test_source is None):
             return self._split_rows.get(RowSet.TEST)
-        return self._open_source("test_").select()
+        return self._sources["test_"].select()
 
     @cached_property
     def _split_rows(self) -> dict[RowSet, SelectedRows]:
         if self.split is None:
             return {}
         _require_one_source(self.section, self.split)
-        return _select_by_split(self._open_source(), self.split)
+        return _select_by_split(self._sources[""], self.split)
 
-    def _open_source(self, prefix: str = "") -> RowSource:
-        return RowSource(self.section, self.folder, prefix, self.tables)
+    @cached_property
+    def _sources(self) -> dict[str, RowSource]:
+        """By prefix; each reads its ids once."""
+        return {prefix: RowSource(self.section, self.folder, prefix, self.tables) for prefix in ("", "test_")}
 
     @property
     def splits_test_rows(self) -> bool:
@@ -370,7 +267,7 @@ class RowSelection:
 
     def take_unaligned(self, table: Any) -> Any:
         """The rows of a table that some other party lacks; None where there are none, or nobody has asked."""
-        source = self._open_source()
+        source = self._sources[""]
         if source.alignment is None or len(table) != len(source.ids):
             return None
         rows = np.setdiff1d(np.arange(len(table)), source.alignment.rows)
@@ -383,9 +280,16 @@ class RowSelection:
 
     def list_sources(self, which: RowSet) -> list[RowSource]:
         """The tables that these rows come from, of those that name ids."""
-        chosen = [rows for kind in which.kinds if (rows := self.select(kind)) is not None]
-        sources = {rows.source.prefix: rows.source for rows in chosen}
-        return [source for source in sources.values() if source.ids_source is not None]
+        prefixes = dict.fromkeys(self._find_prefix(kind) for kind in which.kinds)
+        sources = [self._sources[prefix] for prefix in prefixes if prefix is not None]
+        return [source for source in sources if source.ids_source is not None]
+
+    def _find_prefix(self, kind: RowSet) -> str | None:
+        """Of the table that holds these rows, which are not looked at; None where there are none."""
+        if kind is RowSet.TRAINING or (self.split is not None and getattr(self.split, kind.value)):
+            return ""
+        has_table = self.split is None or self.section.test_source is not None
+        return "test_" if kind is RowSet.TEST and has_table else None
 
     def count_unmatched_rows(self, which: RowSet) -> UnmatchedRows | None:
         """Rows of these tables that are outside their alignment; None where no table names ids."""
@@ -394,20 +298,19 @@ class RowSelection:
 
     def list_ids(self, which: RowSet) -> IdTable | None:
         """The ids of these rows in order; None where the section names none."""
-        parts = [part.list_ids() for kind in which.kinds if (part := self.select(kind)) is not None]
-        known = [part for part in parts if part is not None]
-        if len(known) != len(parts):
+        chosen = [rows for kind in which.kinds if (rows := self.select(kind)) is not None]
+        parts = [texts for rows in chosen if (texts := rows.list_ids()) is not None]
+        if len(parts) != len(chosen):
             return None
-        ids = [text for part in known for text in part.ids]
-        if len(known) > 1 and len(set(ids)) != len(ids):
+        ids, sources = IdTexts.join(parts), self.list_sources(which)
+        if len(sources) > 1 and IdIndex(ids).has_repeats():
             return None  # the same id among training and test rows: a row number says which is meant
-        every = {id(one): one for part in known for one in part.held}
-        return IdTable(ids, held=tuple(every.values()))
+        return IdTable(ids, held=tuple(source.ids for source in sources))
 
 
-def read_ids(file: TableFile, source: ColumnSource) -> Ids:
-    """The ids of a file that is laid out as the section says, as they are compared."""
-    return normalize_ids(read_id_column(file, source.key, source.column, source.text_format), str(file))
+def read_ids(file: TableFile, source: ColumnSource, storage: Storage) -> Ids:
+    """The ids of a file that is laid out as the section says, as they are compared; very many lie in files."""
+    return collect_ids(read_id_column(file, source.key, source.column, source.text_format), str(file), storage)
 
 
 def read_owner_ids(file: TableFile, source: ColumnSource, column: str) -> OwnerIds:
@@ -418,12 +321,13 @@ def read_owner_ids(file: TableFile, source: ColumnSource, column: str) -> OwnerI
 
 def split_ids(ids: Iterable[bytes], split: SplitSection) -> NDArray[np.int8]:
     """0 for training, 1 for validation, 2 for test. HMAC-SHA256 of the id as it is compared: NFC, trimmed, UTF-8."""
-    shares = np.fromiter(_hash_ids(ids, split.key.encode()), np.float64)
-    shares /= 2.0**64
-    found = np.full(len(shares), TRAINING, dtype=np.int8)
-    found[shares < split.test + split.validation] = VALIDATION
-    found[shares < split.test] = TEST
-    return found
+    hashes, found = _hash_ids(ids, split.key.encode()), [np.zeros(0, np.int8)]
+    while len(shares := np.fromiter(islice(hashes, _SPLIT_ROWS), np.float64)):
+        shares /= 2.0**64
+        found.append(np.full(len(shares), TRAINING, dtype=np.int8))
+        found[-1][shares < split.test + split.validation] = VALIDATION
+        found[-1][shares < split.test] = TEST
+    return np.concatenate(found)
 
 
 def _hash_ids(ids: Iterable[bytes], key: bytes) -> Iterator[int]:
@@ -492,8 +396,3 @@ def require_same_rows(every: Sequence[RowSource]) -> None:
                 f'the shared rows, {rows.prefix}alignment = "{rows.file.name}" and so on, and run '
                 "`thinwire align`"
             )
-
-
-def _quote_few(ids: Sequence[str]) -> str:
-    few = ", ".join(repr(text[:80]) for text in ids[:_MOST])
-    return few if len(ids) <= _MOST else f"{few} and {len(ids) - _MOST} more"

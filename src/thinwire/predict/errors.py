@@ -17,7 +17,7 @@ from typing import Any
 
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.types import PartyName
-from thinwire.job.row_selection import OutsideAlignment, UnknownId
+from thinwire.job.id_table import OutsideAlignment, UnknownId
 
 
 class QuestionFailed(ThinwireError):

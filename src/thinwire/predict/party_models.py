@@ -22,10 +22,11 @@ from thinwire.base.types import PartyName
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.programs.parties import FeatureParty, accepts_gaps
 from thinwire.engine.streams import RowOwners
+from thinwire.job.id_table import IdTable, IdTexts, UnmatchedRows
 from thinwire.job.job_loader import LabelData, find_loss
 from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, count_rows, read_party_view
-from thinwire.job.row_selection import IdTable, RowSet, UnmatchedRows
+from thinwire.job.row_selection import RowSet
 from thinwire.job.schema import LabelEntry
 from thinwire.net.grpc.service import Refused
 from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello
@@ -108,7 +109,7 @@ def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunS
         counted = LedgerRows(digest_parts(new.digest, *([] if fresh is None else [fresh])), rows=size)
         return PartyRows(fresh, size, new.digest, new.ids, counted, new.unmatched, columns, gaps, new.owners)
     which = resolve_row_set(source.which, held_out)
-    features = None if held.features is None else join_tables(which, held)
+    features = None if held.features is None else join_tables(which, held, own.tables.storage)
     found = [own.row_ids()] if RowSet.TRAINING in which.kinds else []
     found += [own.held_out_row_ids(kind) for kind in held_out if RowSet(kind) in which.kinds]
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
@@ -326,14 +327,13 @@ def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, sa
             f"these ids were aligned on {when}, and that alignment is reused; to align again, all parties "
             f"remove theirs: {kept}"
         )
-    texts = [text.decode() for text in own_ids.texts(alignment.rows)]
-    outside = frozenset(own_ids.decode()) - set(texts)
+    shared = IdTable(IdTexts.of(own_ids, alignment.rows), held=(own_ids,))
     unmatched = UnmatchedRows.outside_alignment(alignment)
     rows, indices = alignment.rows, dict(alignment.owners)
     if alignment.is_grouped:
         rows, indices[own.me] = number_by_appearance(rows)
     owners = {name: RowOwners.of(torch.from_numpy(index)) for name, index in indices.items()}
-    return NewRows(features, rows, alignment.digest, IdTable(texts, outside), unmatched, owners)
+    return NewRows(features, rows, alignment.digest, shared, unmatched, owners)
 
 
 def _kept(

@@ -25,12 +25,14 @@ from thinwire.data.readers.sources import TableStore
 from thinwire.data.readers.tables import GAPS, TableFile, column_names, read_cells, select_columns
 from thinwire.engine.protocols.context import Groups
 from thinwire.engine.protocols.evaluation import HeldOut
-from thinwire.engine.streams import RowOwners
+from thinwire.engine.streams import RowOwners, Storage, blocks, make_table, release_pages
 from thinwire.job.messages import within
 from thinwire.job.row_selection import RowSet, read_ids, read_owner_ids
 from thinwire.job.schema import PartyEntry, Source
 from thinwire.storage import layout
 from thinwire.storage.encryption_key import open_folder
+
+_PIECE = 65_536  # rows that are copied at a time
 
 
 def resolve_row_set(which: RowSet | None, held_out: Collection[str]) -> RowSet:
@@ -40,12 +42,22 @@ def resolve_row_set(which: RowSet | None, held_out: Collection[str]) -> RowSet:
     return which or (RowSet.TEST if RowSet.TEST in held_out else RowSet.TRAINING)
 
 
-def join_tables(which: RowSet, party: Any) -> Tensor:
+def join_tables(which: RowSet, party: Any, storage: Storage) -> Tensor:
     """These rows of what a party holds: training rows first, then validation rows, then test rows."""
     tables = {RowSet.TRAINING: party.features}
     tables |= {kind: getattr(party, f"{kind}_features") for kind in (RowSet.VALIDATION, RowSet.TEST)}
     found = [torch.as_tensor(tables[kind]) for kind in which.kinds if tables[kind] is not None]
-    return found[0] if len(found) == 1 else torch.cat(found)
+    if len(found) == 1:
+        return found[0]
+    if found[0].dim() != 2 or found[0].dtype != torch.float32 or not storage.spills:
+        return torch.cat(found)
+    joined, start = make_table(sum(map(len, found)), found[0].shape[1], storage, "the rows to score"), 0
+    for piece in (piece for table in found for piece in table.split(_PIECE)):
+        joined[start : start + len(piece)] = piece
+        start += len(piece)
+        for table in (joined, piece):
+            release_pages(table)
+    return joined
 
 
 def join_owners(which: RowSet, groups: Groups) -> RowOwners:
@@ -65,7 +77,9 @@ def digest_parts(*parts: str | Tensor) -> str:
     """SHA-256 over texts and tables, one behind the other."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(part.encode() if isinstance(part, str) else part.contiguous().numpy().data)
+        pieces = [part.encode()] if isinstance(part, str) else (one.numpy().data for one in blocks(part.contiguous()))
+        for piece in pieces:
+            digest.update(piece)
     return digest.hexdigest()
 
 
@@ -109,7 +123,7 @@ def read_new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -
         return None
     file = _find_ids_file(section, features, ids)
     with within(f"--ids {section.name}"):
-        return read_ids(file, section.ids)
+        return read_ids(file, section.ids, Storage(spills=False))
 
 
 def read_new_owners(

@@ -19,9 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.align import AlignmentResult, Ids, intersect
+from thinwire.align.ids import join_texts
 from thinwire.base.errors import BadInput
 from thinwire.base.numbering import number_by_appearance
 from thinwire.base.types import PartyName
+from thinwire.data.readers.sources import TableStore
 from thinwire.engine.compress import COMPRESSORS
 from thinwire.engine.methods import svfl
 from thinwire.engine.models.losses import Outputs
@@ -30,12 +32,13 @@ from thinwire.engine.programs.parties import accepts_gaps, to_float_tensor
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import RowOwners
 from thinwire.job.checks import find_embedding_width
+from thinwire.job.id_table import IdTable, IdTexts, UnmatchedRows, add_unmatched, compare_id_columns
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_job_file
 from thinwire.job.job_loader import load_job
 from thinwire.job.own_code import CodeSources
 from thinwire.job.registry import build_compressor
-from thinwire.job.row_selection import IdTable, RowSelection, RowSet, UnmatchedRows, compare_ids
+from thinwire.job.row_selection import RowSelection, RowSet, RowSource
 from thinwire.job.schema import JobFile, PartyEntry
 from thinwire.predict.export import LOOKED_AT, ExportedModels, export_models, find_format
 from thinwire.predict.model_store import RunFolder, hash_models, list_models, load_model
@@ -332,28 +335,40 @@ def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
         raise BadInput("the run has no job file; use run.predict(...)")
     held_out = {kind: len(labels) for kind, labels in job.label_party.held_out.items()}
     which = resolve_row_set(which, held_out)
-    tables = {party.name: join_tables(which, party) for party in job.everyone if party.features is not None}
+    room = job.storage if job.encryption_key is None else job.storage.require_folder()
+    tables = {one.name: join_tables(which, one, room) for one in job.everyone if one.features is not None}
     file, folder = _file(run)
-    rows = RowSelection(file.label_party, folder, file.job.split)
+    rows = RowSelection(file.label_party, folder, file.job.split, TableStore(room))
     counted = LedgerRows(offset=count_row_set(which, job.rows, held_out)[0], rows=job.all_rows)
     owners = {name: join_owners(which, groups) for name, groups in job.owners.items()}
-    return SimulatedRows(tables, rows.list_ids(which), counted, _compare_own_ids(file, folder, which), owners)
+    return SimulatedRows(tables, rows.list_ids(which), counted, _compare_own_ids(file, rows, which), owners)
 
 
-def _compare_own_ids(file: JobFile, folder: Path, which: RowSet) -> dict[PartyName, UnmatchedRows]:
+def _compare_own_ids(file: JobFile, own: RowSelection, which: RowSet) -> dict[PartyName, UnmatchedRows]:
     """Of tables that all parties name ids of."""
-    held: dict[PartyName, list[tuple[str, str]]] = {}
+    every = [replace(own, section=section) for section in (*file.party, file.label_party)]
     if any(section.group is not None for section in file.party):  # ids of rows, and of their owners
-        every = (RowSelection(section, folder, file.job.split) for section in (*file.party, file.label_party))
         counts = {one.section.name: one.count_unmatched_rows(which) for one in every}
         return {name: count for name, count in counts.items() if count is not None}
-    for section in (*file.party, file.label_party):
-        sources = RowSelection(section, folder, file.job.split).list_sources(which)
-        if not sources:
-            return {}
-        # An id among training rows is no partner of the same id among test rows.
-        held[section.name] = [(source.prefix, text) for source in sources for text in source.ids.decode()]
-    return compare_ids(held)
+    held = {one.section.name: {source.prefix: source for source in one.list_sources(which)} for one in every}
+    if not all(held.values()):
+        return {}
+    # An id among training rows is no partner of the same id among test rows.
+    prefixes = dict.fromkeys(prefix for sources in held.values() for prefix in sources)
+    return add_unmatched([_compare_tables({name: held[name].get(one) for name in held}) for one in prefixes])
+
+
+def _compare_tables(held: Mapping[PartyName, RowSource | None]) -> dict[PartyName, UnmatchedRows]:
+    """Equal columns, which are the rule without an alignment, are never in memory together."""
+    digests = {(len(ids), ids.digest()) for ids in map(_read_ids, held.values())}
+    if len(digests) == 1:
+        ((count, _),) = digests
+        return {name: UnmatchedRows(0, count, {}, 0) for name in held}
+    return compare_id_columns({name: _read_ids(source) for name, source in held.items()})
+
+
+def _read_ids(source: RowSource | None) -> Ids:
+    return join_texts([]) if source is None else source.read_ids()
 
 
 def read_new_rows(
@@ -382,13 +397,13 @@ def read_new_rows(
             if len(one) != len(tables[name]):
                 raise BadInput(f"--features {name}: {len(tables[name])} rows, but {len(one)} ids")
         first = run.label_party if run.label_party in ids else next(iter(ids))
-        unmatched = compare_ids({name: one.decode() for name, one in ids.items()})
+        unmatched = compare_id_columns(ids)
         aligned = intersect(ids, first)
         tables = {name: table[torch.from_numpy(aligned[name].rows)] for name, table in tables.items()}
-        shared = IdTable([text.decode() for text in ids[first].texts(aligned[first].rows)])
+        shared = IdTable(IdTexts.of(ids[first], aligned[first].rows))
     elif len(ids) == len(files) == 1:
         (one,) = ids.values()
-        shared = IdTable(one.decode())
+        shared = IdTable(IdTexts.of(one))
     tables = run.check_tables(tables)
     counted = LedgerRows(digest_parts(*tables.values()), rows=len(next(iter(tables.values()))))
     return SimulatedRows(tables, shared, counted, unmatched)
@@ -429,7 +444,7 @@ def _join_new_rows(run: TrainedRun, tables: Mapping[PartyName, Tensor], new: New
             owners[name] = RowOwners.of(torch.from_numpy(index))
         chosen[name] = table[torch.from_numpy(rows)]
     checked = run.check_tables(chosen, owners)
-    shared = IdTable([text.decode() for text in ids.texts(aligned[run.label_party].rows)])
+    shared = IdTable(IdTexts.of(ids, aligned[run.label_party].rows))
     counted = LedgerRows(digest_parts(*checked.values()), rows=len(shared.ids))
     unmatched = {name: UnmatchedRows.outside_alignment(one) for name, one in aligned.items()}
     return SimulatedRows(checked, shared, counted, unmatched, owners)

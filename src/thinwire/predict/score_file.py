@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from thinwire.base.errors import BadInput
-from thinwire.job.row_selection import IdTable
+from thinwire.job.id_table import IdTable
 from thinwire.net.links.network_channel import PartyMissing
 from thinwire.predict.embedding_client import EmbeddingClient
 from thinwire.predict.errors import NoAnswer, PartyAway
@@ -39,6 +39,8 @@ from thinwire.predict.run import ASKED_AT_ONCE
 from thinwire.predict.scoring import BLOCK, ScoreFormat
 from thinwire.storage.atomic_file import map_write_errors, open_descriptor, replace_file, stage_file
 from thinwire.storage.json_file import canonical_json
+
+_KEYS_AT_ONCE = 65_536
 
 
 def check_output_path(path: Path, resume: bool) -> None:
@@ -157,22 +159,35 @@ class ScoreTask:
     def _digest(self) -> str:
         """Of ids in whatever order: another alignment of the same ids has another one."""
         if self.ids is None:
-            return sha256(self.rows.tobytes()).hexdigest()
-        return sha256(b"".join(text.encode() + b"\0" for text in sorted(self.keys(self.rows)))).hexdigest()
+            return sha256(self.rows.data).hexdigest()
+        # A sum of hashes needs no sorted list of all ids.
+        total = sum(int.from_bytes(sha256(text.encode()).digest(), "big") for text in self._stream_keys())
+        return f"{total % (1 << 256):064x}"
 
     def describe_order(self) -> str:
         """Model and rows, in their order: what all shards of one prediction have in common."""
-        keys = "\0".join(map(str, self.keys(self.rows)))
-        return sha256(f"{self.model}\n{keys}".encode()).hexdigest()
+        digest, between = sha256(f"{self.model}\n".encode()), b""
+        for key in self._stream_keys():
+            digest.update(between + str(key).encode())
+            between = b"\0"
+        return digest.hexdigest()
+
+    def _stream_keys(self) -> Iterator[Any]:
+        for start in range(0, len(self.rows), _KEYS_AT_ONCE):
+            yield from self.keys(self.rows[start : start + _KEYS_AT_ONCE])
 
     def keys(self, rows: npt.NDArray[np.int64]) -> list[Any]:
         """Ids, or row numbers where there are none."""
-        return rows.tolist() if self.ids is None else [self.ids.ids[row] for row in rows.tolist()]
+        return rows.tolist() if self.ids is None else self.ids.texts(rows)
 
     def without(self, done: Iterable[Any]) -> npt.NDArray[np.int64]:
         """The rows that are not done."""
-        there = set(done)
-        return self.rows[[key not in there for key in self.keys(self.rows)]] if there else self.rows
+        is_done = np.zeros(int(self.rows.max()) + 1 if len(self.rows) else 0, dtype=bool)
+        for key in done:
+            row = key if self.ids is None else self.ids.find(key)
+            if row is not None and row < len(is_done):
+                is_done[row] = True
+        return self.rows[~is_done[self.rows]] if is_done.any() else self.rows
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from thinwire.engine.protocols.sealing import (
     unseal,
 )
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.streams import RowOwners, Rows
+from thinwire.engine.streams import RowOwners, Rows, release_touched_pages
 from thinwire.engine.wire.entropy import Effort
 from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.predict.charges import PredictionCharges, load_training_charges
@@ -120,7 +120,7 @@ class BottomScorer:
             require_rows(rows, self.owners.rows)
             rows = self.owners.select(rows).owners
         require_rows(rows, len(self.features))
-        return self.encoder.encode(run_in_blocks(self.module, self.features[rows], rows), rows, number)
+        return self.encoder.encode(run_in_blocks(self.module, _select(self.features, rows), rows), rows, number)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,14 @@ class TopScorer:
             return own
         if self.features is None:
             raise BadInput(f"{self.context.me!r}: its own features are missing")
-        return self.features[rows]
+        return _select(self.features, rows)
+
+
+def _select(table: Tensor, rows: Rows) -> Tensor:
+    """These rows; pages of a table in a file do not stay in memory."""
+    found = table[rows]
+    release_touched_pages(table, len(rows))
+    return found
 
 
 def _finite(party: PartyName, symbols: Symbols) -> Tensor:

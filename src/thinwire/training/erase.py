@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from thinwire.align.ids import id_text
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.features import read_id_texts
 from thinwire.data.readers.sources import TableOrigin, TableStore
-from thinwire.job.row_selection import IdTable, RowSelection, RowSet
+from thinwire.engine.streams import Storage
+from thinwire.job.id_table import IdTable
+from thinwire.job.row_selection import RowSelection, RowSet
 from thinwire.job.schema import ColumnSource, LabelEntry, PartyEntry, SplitSection
 from thinwire.storage import layout
 from thinwire.storage.encryption_key import open_folder
@@ -93,7 +96,7 @@ class _NamedRows:
 
     def count(self, wanted: set[str]) -> int:
         """How many of these ids the table holds, whether the run used their rows or not."""
-        return len(wanted.intersection(self.ids.ids)) + len(wanted & self.ids.outside)
+        return sum(self.ids.find(text) is not None or self.ids.is_outside(text) for text in wanted)
 
 
 def _read_tables(folder: Path) -> Iterator[_NamedRows]:
@@ -106,10 +109,18 @@ def _read_tables(folder: Path) -> Iterator[_NamedRows]:
     chosen = None if split is None else SplitSection.model_validate(split)
     label_party = LabelEntry.model_validate(job.get("label_party", {}))
     for section in [*(PartyEntry.model_validate(one) for one in job.get("party", [])), label_party]:
-        rows = RowSelection(section, folder, chosen)
+        rows = RowSelection(section, folder, chosen, TableStore(_find_storage(job, folder)))
         for which, source in ((RowSet.TRAINING, section.ids), (RowSet.TEST, section.test_ids)):
             if source is not None and _is_there(origin := source.find_origin(folder)):
                 yield _NamedRows(origin, which is RowSet.TRAINING, _list_ids(rows, which, source))
+
+
+def _find_storage(job: Mapping[str, Any], folder: Path) -> Storage:
+    """Of an encrypted run, nothing goes to a folder that its owner has not named."""
+    if job.get("encryption") is None:
+        return Storage()
+    scratch = job.get("job", {}).get("scratch")
+    return Storage(folder=None if scratch is None else folder / scratch).require_folder()
 
 
 def _is_there(origin: TableOrigin) -> bool:

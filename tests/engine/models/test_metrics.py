@@ -12,6 +12,7 @@ from torch import Tensor
 
 from thinwire.base.errors import BadInput, BadParameter, BadTensor
 from thinwire.engine.models import METRICS, metric
+from thinwire.engine.models.metrics import find_different, try_metric
 
 
 def binary(seed: int, rows: int = 300, grid: float = 4.0) -> tuple[Tensor, Tensor]:
@@ -149,3 +150,14 @@ def test_names_and_directions() -> None:
         metric("acuracy")
     with pytest.raises(BadParameter, match=r"is not one of accuracy, accuracy@5, auc, f1, log_loss.*r2$"):
         metric("zzz")
+
+
+def test_a_metric_is_tried_on_each_label_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thinwire.engine.models.metrics._SORTED", 4)
+    labels = torch.tensor([1, 0, 1, 1, 0, 2, 1, 0, 1])
+    assert find_different(labels).tolist() == [0, 1, 2]
+    try_metric("auc", torch.zeros(1), labels.clamp(max=1))
+    with pytest.raises(BadInput, match="all 9 rows have class 1"):
+        try_metric("auc", torch.zeros(1), torch.ones(9, dtype=torch.long))
+    with pytest.raises(BadInput, match="from 0 to 1, got 2"):
+        try_metric("accuracy", torch.zeros(1, 2), labels)

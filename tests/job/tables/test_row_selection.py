@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from thinwire.align import intersect
-from thinwire.job.row_selection import TEST, TRAINING, VALIDATION, UnmatchedRows, compare_ids, split_ids
+from thinwire.job.id_table import UnmatchedRows, compare_ids
+from thinwire.job.row_selection import TEST, TRAINING, VALIDATION, split_ids
 from thinwire.job.schema import SplitSection
 
 IDS = [f"customer {k}".encode() for k in range(20_000)]

@@ -306,6 +306,7 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+_LOOKED_AT = 1_024  # rows
 _LARGEST = 1e100  # squares of it are still numbers
 
 
@@ -322,7 +323,8 @@ def fit_column(cells: Cells, name: str, settings: Settings) -> AnyColumn:
             return guess
         kind = guess
     values = cells.column(name)
-    if values.null_count == 0 and len(values.unique()) == 1:
+    # Of many different values, a table of all of them would be larger than the column.
+    if values.null_count == 0 and len(values[:_LOOKED_AT].unique()) == 1 and len(values.unique()) == 1:
         return LeftOutColumn(name=name, says=f"every training row has {str(values[0].as_py())[:40]!r}")
     return _FITTED[kind](cells, name, settings)
 

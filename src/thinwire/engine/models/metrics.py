@@ -12,6 +12,7 @@ from functools import wraps
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from thinwire.base.format import did_you_mean
 
 Array: TypeAlias = NDArray[np.float64]
 Compute: TypeAlias = Callable[[Tensor, Tensor], float]
+_SORTED = 1 << 20  # labels at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,24 @@ def metric(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
     raise BadParameter(f"metric {name!r} is not one of {', '.join(METRICS)}{did_you_mean(str(name), METRICS)}")
+
+
+def try_metric(name: str, outputs: Tensor, labels: Tensor) -> None:
+    """Refuses labels that the metric does not take; `outputs` are of one row.
+
+    That follows from which labels there are, so each is tried once; all of them together only for the message.
+    """
+    few = find_different(labels)
+    try:
+        metric(name).compute(outputs.expand(len(few), *outputs.shape[1:]), few)
+    except BadInput:
+        metric(name).compute(outputs.expand(len(labels), *outputs.shape[1:]), labels)
+
+
+def find_different(labels: Tensor) -> Tensor:
+    """Each label once, rising; a part at a time, since sorting takes a multiple of the labels' memory."""
+    found: Tensor = torch.unique(torch.cat([torch.unique(part) for part in labels.split(_SORTED)]))
+    return found
 
 
 def _on_arrays(compute: Callable[[Array, Array], float]) -> Compute:
