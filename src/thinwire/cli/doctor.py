@@ -14,6 +14,7 @@ import typer
 
 from thinwire.base.format import format_bytes
 from thinwire.cli.output import print_result
+from thinwire.report.progress import open_console
 
 if TYPE_CHECKING:
     from thinwire.net.doctor.check import Check
@@ -61,9 +62,12 @@ def doctor(
 
 def _print(check: Check) -> None:
     """One line, and what there is to do about it below."""
-    verdict = typer.style(check.verdict.value.ljust(_VERDICT), fg=_COLORS[check.verdict.value])
+    from rich.text import Text
+
     first, *rest = _wrap_lines(check.says)
-    typer.echo(f"{verdict}{check.name.ljust(_NAME)}{first}")
+    verdict = check.verdict.value
+    line = Text.assemble((verdict.ljust(_VERDICT), _COLORS[verdict]), f"{check.name.ljust(_NAME)}{first}")
+    open_console().print(line, soft_wrap=True)  # typer.style colours whatever NO_COLOR says
     for line in [*rest, *(f"  {part}" for text in check.more for part in _wrap_lines(text, 2))]:
         typer.echo(f"{'':{_VERDICT + _NAME}}{line}")
 
