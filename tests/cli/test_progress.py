@@ -65,6 +65,20 @@ def test_names_and_sections_in_brackets_are_shown_as_they_are(capsys: pytest.Cap
         assert text in shown
 
 
+@pytest.mark.parametrize("columns", [60, 76, 80, 200])
+def test_a_table_fits_the_terminal_and_nothing_in_it_is_cut(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    table = build_table("a sweep", ["recipe.\ncompressor.", "optimizer."], [f"figure{one}" for one in range(6)])
+    table.add_row("0.25", "0.02", *["12.6 kB\n± 1.75"] * 6)
+    print_plain(table)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= columns
+    assert shown.count("1.75") == 6
+
+
 def test_a_line_that_moves_takes_no_name_for_markup() -> None:
     out = StringIO()
     console = Console(file=out, width=100, force_terminal=True)
