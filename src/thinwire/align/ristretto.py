@@ -268,6 +268,9 @@ def ristretto(workers: int | None = None, chunk: int = CHUNK) -> Iterator[Ristre
         workers: number of processes; one per core unless given.
         chunk: ids per message.
 
+    Raises:
+        BadParameter: `workers` or `chunk` is out of its range.
+
     Examples:
         >>> with tw.align.ristretto(workers=1) as backend:
         ...     backend.name

@@ -63,8 +63,8 @@ def _print(check: Check) -> None:
 
     first, *rest = wrap_lines(check.says, _VERDICT + _NAME)
     verdict = check.verdict.value
-    line = Text.assemble((verdict.ljust(_VERDICT), _COLORS[verdict]), f"{check.name.ljust(_NAME)}{first}")
-    open_console().print(line, soft_wrap=True)  # typer.style colours whatever NO_COLOR says
+    shown = Text.assemble((verdict.ljust(_VERDICT), _COLORS[verdict]), f"{check.name.ljust(_NAME)}{first}")
+    open_console().print(shown, soft_wrap=True)  # typer.style colours whatever NO_COLOR says
     for line in [*rest, *(f"  {part}" for text in check.more for part in wrap_lines(text, _VERDICT + _NAME + 2))]:
         typer.echo(f"{'':{_VERDICT + _NAME}}{line}")
 

@@ -47,6 +47,10 @@ def encode(symbols: Symbols, effort: Effort = "small") -> bytes:
         symbols: what a compressor kept.
         effort: "small" for the fewest bytes, or "fast" for nearly as few in far less time.
 
+    Raises:
+        BadParameter: `effort` is neither "small" nor "fast".
+        BadInput: not symbols; compress the tensor first.
+
     Examples:
         >>> len(tw.wire.encode(tw.compress.Sign().compress(torch.ones(8, 8), torch.Generator()))) < 4 * 64
         True
@@ -63,6 +67,9 @@ def decode(body: bytes | bytearray | memoryview, max_values: int = MAX_VALUES) -
     Args:
         body: nothing before or after it.
         max_values: largest number of values accepted.
+
+    Raises:
+        WireError: the body is cut off, of an unknown kind, too large, or not what `encode` writes.
 
     Examples:
         >>> tw.wire.decode(tw.wire.encode(tw.compress.Sign().compress(torch.ones(2, 3), torch.Generator()))).shape
