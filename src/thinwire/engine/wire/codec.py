@@ -18,16 +18,7 @@ import torch
 from thinwire.base.errors import BadInput, Malformed, Truncated, UnknownTag
 from thinwire.engine.compress import symbols as kinds
 from thinwire.engine.compress.message import Array
-from thinwire.engine.compress.symbols import (
-    MOST_DIRECTIONS,
-    MOST_ENTRIES,
-    MOST_LEVEL,
-    MOST_SHIFT,
-    Symbols,
-    codes_dtype,
-    count_columns,
-    order_floats,
-)
+from thinwire.engine.compress.symbols import Symbols, codes_dtype, count_columns, order_floats
 from thinwire.engine.wire.bits import pack, pack_size, read_indices, unpack, write_indices
 from thinwire.engine.wire.buffers import BodyReader, BodyWriter
 from thinwire.engine.wire.entropy import Effort, check_effort, read_integers, write_integers
@@ -264,10 +255,10 @@ def _write_shifts(out: BodyWriter, s: Any, effort: Effort) -> None:
 
 
 def _read_shifts(reader: BodyReader, s: Any) -> Array:
-    count = reader.count(min(_rows(s), _width(s), MOST_DIRECTIONS), "the number of directions")
+    count = reader.count(min(_rows(s), _width(s), kinds.MOST_DIRECTIONS), "the number of directions")
     shifts = reader.array("<u1", count)
-    if shifts.max() > MOST_SHIFT:
-        raise Malformed(f"a direction's shift is {shifts.max()}, over {MOST_SHIFT}")
+    if shifts.max() > kinds.MOST_SHIFT:
+        raise Malformed(f"a direction's shift is {shifts.max()}, over {kinds.MOST_SHIFT}")
     return shifts
 
 
@@ -291,7 +282,7 @@ _SCALES = _Field("scales", lambda out, s, _: out.raw(s.scales.astype("<f4").toby
 _ROW_CODES = _integers("codes", lambda s: (-s.top, s.top), by_column=True)
 _SCALE = _piece("scale", "float64", lambda scale: 0 < scale <= float(np.finfo(np.float32).max), "a scale of {0}")
 _SHIFTS = _Field("shifts", _write_shifts, _read_shifts)
-_FACTORS = (_directions("levels", _rows, MOST_LEVEL), _directions("basis", _width, 2**MOST_SHIFT))
+_FACTORS = (_directions("levels", _rows, kinds.MOST_LEVEL), _directions("basis", _width, 2**kinds.MOST_SHIFT))
 
 
 # Codebooks --------------------------------------------------------------------------------------------
@@ -301,7 +292,7 @@ def _read_sizes(reader: BodyReader, s: Any) -> Array:
     columns = count_columns(s.shape)
     if 4 * columns > reader.remaining:
         raise Truncated(f"values of {columns} columns are announced, {reader.remaining} bytes are left")
-    return read_integers(reader, columns, 1, min(MOST_ENTRIES, prod(s.shape) // columns))
+    return read_integers(reader, columns, 1, min(kinds.MOST_ENTRIES, prod(s.shape) // columns))
 
 
 def _read_books(reader: BodyReader, s: Any) -> Array:
