@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -157,6 +159,28 @@ def run(*arguments: str | Path, folder: Path | None = None) -> subprocess.Comple
             return subprocess.CompletedProcess(words, process.code(), process.stdout, process.stderr)
         finally:
             process.kill()
+
+
+def run_in_terminal(*arguments: str | Path, folder: Path, **more: str) -> str:
+    """All that `thinwire` with these arguments writes to a terminal of 80 columns, control codes included."""
+    parent, child = pty.openpty()
+    env = {**environment(), "TERM": "xterm-256color", "COLUMNS": "80"}
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        env.pop(name, None)
+    screen = Path(os.ttyname(child))
+    process = _fork([str(THINWIRE), *map(str, arguments)], screen, screen, folder, {**env, **more}, [])
+    shown = b""
+    try:
+        deadline = monotonic() + DEADLINE
+        while (ready := select.select([parent], [], [], 0.05)[0]) or process.is_alive():
+            shown += os.read(parent, 1 << 16) if ready else b""
+            if monotonic() > deadline:
+                raise TimeoutError(f"not ended after {DEADLINE:.0f} s: {shown!r}")
+    finally:
+        process.kill()
+        os.close(child)
+        os.close(parent)
+    return shown.decode()
 
 
 def _execute(words: list[str], out: Path, err: Path, folder: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:

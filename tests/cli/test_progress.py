@@ -65,6 +65,20 @@ def test_names_and_sections_in_brackets_are_shown_as_they_are(capsys: pytest.Cap
         assert text in shown
 
 
+@pytest.mark.parametrize("columns", [60, 76, 80, 200])
+def test_a_table_fits_the_terminal_and_nothing_in_it_is_cut(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    table = build_table("a sweep", ["recipe.\ncompressor.", "optimizer."], [f"figure{one}" for one in range(6)])
+    table.add_row("0.25", "0.02", *["12.6 kB\n± 1.75"] * 6)
+    print_plain(table)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= columns
+    assert shown.count("1.75") == 6
+
+
 def test_a_line_that_moves_takes_no_name_for_markup() -> None:
     out = StringIO()
     console = Console(file=out, width=100, force_terminal=True)
@@ -84,3 +98,16 @@ def test_rate_and_time_left_follow_what_was_done(monkeypatch: pytest.MonkeyPatch
         progress(event(round, []))
     ends = [line.rpartition("down 1 B")[2] for line in out.getvalue().splitlines()]
     assert ends == ["", ", 2/s, left 15 s", ", 2/s, left 10 s"]
+
+
+def test_the_pace_begins_anew_with_what_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((0.0, 10.0, 100.0, 102.0))
+    monkeypatch.setattr("thinwire.report.progress.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("rich.live.Live.start", lambda _: None)
+    monkeypatch.setattr("rich.live.Live.stop", lambda _: None)
+    seen = []
+    with ProgressLine("tables", 0, console=Console(file=StringIO(), force_terminal=True)) as progress:
+        monkeypatch.setattr(progress._bar, "update", lambda _, **fields: seen.append(fields["left"]))
+        for done, stage in ((0, "bank"), (1, "bank"), (0, "shop"), (1, "shop")):
+            progress.count(done, 2, stage)
+    assert seen == ["", "0.1/s, left 10 s", "", "0.5/s, left 2 s"]

@@ -6,6 +6,7 @@ import doctest
 import inspect
 import re
 import sys
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,33 @@ def test_every_public_name_has_an_example(public: dict[str, Any]) -> None:
     without = {name for name, thing in public.items() if ">>>" not in thing.__doc__ and not _is_error(thing)}
     assert without == set(WITHOUT_EXAMPLE)
     assert ">>>" in (tw.errors.ThinwireError.__doc__ or "")
+
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    "SGD": lambda: tw.SGD(lr=-1),
+    "Adam": lambda: tw.Adam(lr=-1),
+    "AdaGrad": lambda: tw.AdaGrad(lr=-1),
+    "methods.fedbcd": lambda: tw.methods.fedbcd(0),
+    "methods.thin": lambda: tw.methods.thin(reuse=0),
+    "compress.Then": lambda: tw.compress.Then(3, 4),  # type: ignore[arg-type]
+    "compress.Shorter": lambda: tw.compress.Shorter(3, 4),  # type: ignore[arg-type]
+    "align.ristretto": lambda: tw.align.ristretto(0).__enter__(),
+    "wire.decode": lambda: tw.wire.decode(b""),
+    "wire.encode": lambda: tw.wire.encode(3),  # type: ignore[arg-type]
+    "wire.pack_frame": lambda: tw.wire.pack_frame(tw.wire.Frame(1, 0, 1, tw.types.Kind.ROWS, 1 << 40, 0, b"")),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_raised_is_documented(name: str, public: dict[str, Any]) -> None:
+    """Under its own name or that of its family."""
+    with pytest.raises(tw.errors.ThinwireError) as refused:
+        REFUSED[name]()
+    documented = inspect.getdoc(public.get(name) or public[f"thinwire.{name}"]) or ""
+    section = re.search(r"^Raises:\n((?:    .*\n?)+)", documented, re.MULTILINE)
+    assert section
+    listed = set(re.findall(r"^    (\w+): ", section[1], re.MULTILINE))
+    assert listed & {kind.__name__ for kind in type(refused.value).__mro__}
 
 
 def test_examples_run(public: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,11 +37,12 @@ from thinwire.align.alignment import (
     write_alignment,
 )
 from thinwire.align.bucket_files import Workspace, store_ids
-from thinwire.align.conversation import Backend, Conversation, Progress
+from thinwire.align.conversation import Backend, Conversation
 from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids
 from thinwire.align.intersect import AlignmentResult, intersect
 from thinwire.align.protocol import align_feature_party, align_label_party
 from thinwire.align.ristretto import RistrettoBackend, ristretto
+from thinwire.base.types import Progress
 
 __all__ = ["Alignment", "AlignmentResult", "AlignmentsDiffer", "Backend", "Conversation", "Ids", "NoOverlap"]
 __all__ += ["Progress", "RistrettoBackend", "Terms", "TooLittleOverlap", "WorkersFailed", "align_feature_party"]

@@ -42,10 +42,10 @@ from thinwire.align.bucket_files import (
     plan_buckets,
 )
 from thinwire.align.ids import DIGEST_SIZE, NONCE_SIZE, Ids, RowNumbers, fresh_nonce, hash_rows, tag_size
-from thinwire.base.types import Kind, PartyName
+from thinwire.base.types import Kind, PartyName, Progress
 
 if TYPE_CHECKING:
-    from thinwire.align.conversation import Backend, Conversation, Progress
+    from thinwire.align.conversation import Backend, Conversation
 
 _TOKENS_STEP = 5  # the number of the messages of kind ALIGNMENT that hold tokens: protocol.Step.BUCKETS_DONE
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from thinwire.align.ids import Ids, RowNumbers
 from thinwire.base.errors import BadParameter, Malformed
-from thinwire.base.types import Kind, PartyName
+from thinwire.base.types import Kind, PartyName, Progress
 from thinwire.engine.channel.base import Channel, Message
 
 _NUMBERS = 1 << 32  # that messages of a kind may have
@@ -78,9 +78,6 @@ class Conversation:
 
     def build_error(self, sender: PartyName, what: str) -> Malformed:
         return Malformed(f"alignment: {sender!r} sent {what}")
-
-
-Progress: TypeAlias = Callable[[int, int, str], None]  # ids done, of so many, and what is being done
 
 
 class Backend(Protocol):

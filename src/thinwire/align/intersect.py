@@ -10,12 +10,12 @@ from typing import Any
 
 from thinwire.align.alignment import Alignment, Terms
 from thinwire.align.bucket_files import Workspace, open_workspace
-from thinwire.align.conversation import Backend, Conversation, Progress
+from thinwire.align.conversation import Backend, Conversation
 from thinwire.align.ids import Ids, OwnerIds, normalize_ids, normalize_owner_ids
 from thinwire.align.protocol import NO_GROUPS, align_feature_party, align_label_party
 from thinwire.align.ristretto import ristretto
 from thinwire.base.errors import BadParameter
-from thinwire.base.types import PartyName
+from thinwire.base.types import PartyName, Progress
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.channel.simulated import Simulation
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from thinwire.align.alignment import Alignment, AlignmentsDiffer, NoOverlap, Terms, TooLittleOverlap
 from thinwire.align.bucket_files import BucketPlan, Workspace, open_workspace
 from thinwire.align.bucketed import BucketedMatch, format_plan, name_engine, parse_plan, plan_alignment
-from thinwire.align.conversation import Backend, Conversation, Progress
+from thinwire.align.conversation import Backend, Conversation
 from thinwire.align.ids import (
     DIGEST_SIZE,
     NONCE_SIZE,
@@ -29,7 +29,7 @@ from thinwire.align.ids import (
 )
 from thinwire.base.errors import BadParameter, TooLarge, UnknownTag
 from thinwire.base.numbering import number_by_appearance
-from thinwire.base.types import Kind, PartyName
+from thinwire.base.types import Kind, PartyName, Progress
 
 ANY_OVERLAP = Terms()
 NO_GROUPS: Mapping[PartyName, OwnerIds] = MappingProxyType({})

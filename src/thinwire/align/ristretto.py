@@ -37,10 +37,10 @@ import numpy as np
 import numpy.typing as npt
 
 from thinwire.align.alignment import WorkersFailed
-from thinwire.align.conversation import Conversation, Progress
+from thinwire.align.conversation import Conversation
 from thinwire.align.ids import Ids, RowNumbers, shuffle_rows, tag_size
 from thinwire.base.errors import BadParameter
-from thinwire.base.types import Kind, PartyName
+from thinwire.base.types import Kind, PartyName, Progress
 
 POINT_SIZE = 32  # bytes
 _DOMAIN = b"thinwire alignment 1, an id as a point of ristretto255:"
@@ -267,6 +267,9 @@ def ristretto(workers: int | None = None, chunk: int = CHUNK) -> Iterator[Ristre
     Args:
         workers: number of processes; one per core unless given.
         chunk: ids per message.
+
+    Raises:
+        BadParameter: `workers` or `chunk` is out of its range.
 
     Examples:
         >>> with tw.align.ristretto(workers=1) as backend:

@@ -35,10 +35,10 @@ import numpy as np
 from thinwire.align.alignment import WorkersFailed
 from thinwire.align.ids import Ids, RowNumbers
 from thinwire.base.errors import BadInput
-from thinwire.base.types import Kind, PartyName
+from thinwire.base.types import Kind, PartyName, Progress
 
 if TYPE_CHECKING:
-    from thinwire.align.conversation import Conversation, Progress
+    from thinwire.align.conversation import Conversation
 
 _ITEM = 16  # bytes of an id's hash; two ids have the same with a chance below 2^-88 for a million ids each
 _MESSAGE = 1 << 22  # bytes that travel at a time

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator
 from enum import IntEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 __all__ = ["Kind", "PartyName", "Round"]
 
 PartyName: TypeAlias = str
 Round: TypeAlias = int
+Progress: TypeAlias = Callable[[int, int, str], None]  # so many done, of so many, and of what
+
+_Thing = TypeVar("_Thing")
 
 
 class Kind(IntEnum):
@@ -39,3 +43,20 @@ class Kind(IntEnum):
     COLUMN = 18  # test rows' embeddings with one column permuted, up; what that costs the score, down
     WEIGHTS = 19  # what each of a party's directions counts in a regression, down
     INFERENCE = 20  # the rest of a party's directions, up; its coefficients' covariance, down: once at the end
+
+
+def follow(things: Collection[_Thing], on_progress: Progress | None, stage: str) -> Iterator[_Thing]:
+    """The things, counted as they are done."""
+    for done, thing in enumerate(things):
+        if on_progress is not None:
+            on_progress(done, len(things), stage)
+        yield thing
+    if on_progress is not None:
+        on_progress(len(things), len(things), stage)
+
+
+def name_stages(on_progress: Progress | None, name: str) -> Progress | None:
+    """With whose work it is before what is counted."""
+    if on_progress is None:
+        return None
+    return lambda done, total, stage: on_progress(done, total, f"{name}: {stage}")

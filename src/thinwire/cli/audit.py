@@ -24,8 +24,7 @@ def audit(run: Path, rows: int = 2000, replay: bool = False, code: list[str] = [
     from thinwire.lab.attacks import audit_run
 
     with ProgressLine("audit", 0) as progress:
-        follow = progress.count if progress.moves else None  # no lines without a terminal
-        report = audit_run(run, rows, replay, CodeSources.parse(code), follow)
+        report = audit_run(run, rows, replay, CodeSources.parse(code), progress.follower)
     print_result({"run_dir": str(run), **report.to_dict()}, as_json, lambda: _print(report))
     if report.verdict in _EXIT_CODES:
         raise typer.Exit(_EXIT_CODES[report.verdict])

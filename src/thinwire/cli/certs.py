@@ -27,7 +27,7 @@ def certs(
     sign: list[Path] = [],
     as_json: bool = False,
 ) -> None:
-    """Make certificates for the parties, request, sign, renew or revoke them; without an option, list them."""
+    """Issue, request, sign, renew or revoke the parties' certificates; without options, list them."""
     from thinwire.net.pki import authority
     from thinwire.net.pki.certificate_request import read_request, require_signable, sign_request
 

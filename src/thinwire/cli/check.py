@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from thinwire.base.format import format_bytes
 from thinwire.cli.output import format_preparation, print_result
+from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,9 @@ def check(job: Path, settings: list[str] = [], code: list[str] = [], as_json: bo
     from thinwire.job.own_code import CodeSources
     from thinwire.training.dry_run import format_dry_run, run_dry
 
-    shown = run_dry(load_job(job, settings, CodeSources.parse(code)))
+    with ProgressLine("reading the tables", 0) as progress:
+        loaded = load_job(job, settings, CodeSources.parse(code), progress.follower)
+        shown = run_dry(loaded, progress.follower)
     print_result({"ok": True, **format_dry_run(shown)}, as_json, _format_lines(shown))
 
 

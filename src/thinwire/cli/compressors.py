@@ -133,7 +133,7 @@ def _print(results: list[Measurement], embedding: Tensor) -> None:
     rows, width = embedding.shape
     title = f"One message: the embeddings of {rows} test digits, {rows} x {width} float32"
     headings = ("bits/\nvalue", "times\nless", "rel.\nerror", "test\nacc.", "out\nMB/s", "in\nMB/s")
-    table = build_table(title, ["compressor"], headings)
+    table = build_table(title, ["compressor"], headings, wrapped=["compressor"])
     for name, *figures in map(astuple, results):
         table.add_row(name, *map(format, figures, (".2f", ".1f", ".3f", ".1%", ".0f", ".0f")))
     print_plain(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import typer
 
 from thinwire.base.format import format_bytes
-from thinwire.cli.output import print_result
+from thinwire.cli.output import print_result, wrap_lines
+from thinwire.report.progress import open_console
 
 if TYPE_CHECKING:
     from thinwire.net.doctor.check import Check
@@ -61,19 +59,14 @@ def doctor(
 
 def _print(check: Check) -> None:
     """One line, and what there is to do about it below."""
-    verdict = typer.style(check.verdict.value.ljust(_VERDICT), fg=_COLORS[check.verdict.value])
-    first, *rest = _wrap_lines(check.says)
-    typer.echo(f"{verdict}{check.name.ljust(_NAME)}{first}")
-    for line in [*rest, *(f"  {part}" for text in check.more for part in _wrap_lines(text, 2))]:
+    from rich.text import Text
+
+    first, *rest = wrap_lines(check.says, _VERDICT + _NAME)
+    verdict = check.verdict.value
+    shown = Text.assemble((verdict.ljust(_VERDICT), _COLORS[verdict]), f"{check.name.ljust(_NAME)}{first}")
+    open_console().print(shown, soft_wrap=True)  # typer.style colours whatever NO_COLOR says
+    for line in [*rest, *(f"  {part}" for text in check.more for part in wrap_lines(text, _VERDICT + _NAME + 2))]:
         typer.echo(f"{'':{_VERDICT + _NAME}}{line}")
-
-
-def _wrap_lines(text: str, indent: int = 0) -> list[str]:
-    """On a terminal as wide as it is; elsewhere whole, to be searched."""
-    if not sys.stdout.isatty():
-        return [text]
-    width = shutil.get_terminal_size().columns - _VERDICT - _NAME - indent
-    return wrap(text, max(width, 40), break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _format_summary(counts: Counter[str]) -> str:

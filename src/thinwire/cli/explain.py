@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TypedDict
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.output import print_result
+from thinwire.cli.output import print_result, wrap_lines
 
 
 class Explanation(TypedDict):
@@ -34,8 +34,12 @@ def explain(code: str | None = None, as_json: bool = False) -> None:
     """Explain an error code; without one, list all codes."""
     every = read_explanations()
     if code is None:
-        longest = max(map(len, every))
-        lines = [f"{name:{longest}}  {one['means']}" for name, one in every.items()]
+        indent = max(map(len, every)) + 2
+        lines = [
+            f"{'' if place else name:{indent}}{line}"
+            for name, one in every.items()
+            for place, line in enumerate(wrap_lines(one["means"], indent))
+        ]
         print_result({name: one["means"] for name, one in every.items()}, as_json, lines)
         return
     name = code.strip("[]").lower().replace("_", "-")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from thinwire.cli.output import print_result
+from thinwire.report.progress import ProgressLine
 
 
 def export(run: Path, to: str, out: Path, code: list[str] = [], as_json: bool = False) -> None:
@@ -15,10 +16,12 @@ def export(run: Path, to: str, out: Path, code: list[str] = [], as_json: bool = 
 
     find_format(to)
     allowed = CodeSources.parse(code)
-    if find_owner(run) is None:
-        files = load_run(run, code=allowed).export(to, out)
-    else:
-        files = export_party_models(run, to, out, allowed)
+    with ProgressLine("reading the tables", 0) as progress:
+        follower = progress.follower
+        if find_owner(run) is None:
+            files = load_run(run, code=allowed, on_progress=follower).export(to, out, on_progress=follower)
+        else:
+            files = export_party_models(run, to, out, allowed, follower)
     lines = [f"  {name}: {file}, outputs verified against the model" for name, file in files.items()]
     facts = {"to": to, "files": {name: str(file) for name, file in files.items()}}
     print_result(facts, as_json, [*lines, f"  inputs and outputs of each: {out / 'export.json'}"])

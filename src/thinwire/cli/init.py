@@ -11,6 +11,7 @@ import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.cli.output import print_result
+from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
     from thinwire.job.schema import RosterFile
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _USUAL = "trees"  # of tables: the better scores where both were measured (docs/tabular.md)
 _USUAL_OF_ARRAYS = "tabular"
+_READING = "reading the tables"
 
 
 def init(
@@ -50,7 +52,9 @@ def init(
         roster = read_core(core)
         own = party or [_ask_own(roster)]
         label = label or _ask_own_label(roster, own[0])
-        found = write_part(PartAnswers.parse(template, core, own, label, id, formats), job, force)
+        part = PartAnswers.parse(template, core, own, label, id, formats)
+        with ProgressLine(_READING, 0) as progress:
+            found = write_part(part, job, force, progress.follower)
         lines = _format_part(found, bool(id))
     elif (parties := party or _ask_parties()) and not any("=" in one for one in parties):
         label = label or _ask_label(parties, "Who holds the label")
@@ -63,7 +67,9 @@ def init(
         usual = _USUAL_OF_ARRAYS if any(one.lower().endswith(".npz") for one in parties) else _USUAL
         if not party and usual == _USUAL:
             template = template or choose_template(None, _ask_model())
-        found = write_job(JobAnswers.parse(template or usual, parties, label, id, formats), job, force)
+        whole = JobAnswers.parse(template or usual, parties, label, id, formats)
+        with ProgressLine(_READING, 0) as progress:
+            found = write_job(whole, job, force, progress.follower)
         lines = _format_job(found, bool(id))
     print_result(asdict(found), as_json, [*lines, "next:", *(f"  {one}" for one in found.commands)])
 

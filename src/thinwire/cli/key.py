@@ -9,7 +9,7 @@ from thinwire.cli.output import print_result
 
 
 def key(file: Path, as_json: bool = False) -> None:
-    """Create a key that encrypts run folders; set encryption.key in the job file to it."""
+    """Create a key that encrypts run folders; set encryption.key in the job file to its path."""
     from thinwire.storage.encryption_key import new_key
 
     new_key(file)

@@ -9,7 +9,7 @@ from thinwire.cli.output import print_result
 
 
 def kit(core: Path, *, certs: Path = Path("certs"), out: Path = Path("kits"), as_json: bool = False) -> None:
-    """Write a start kit per party: the core, the authority's certificate and the commands in order; no key."""
+    """Write a start kit for each party: shared core, authority's certificate and commands to run, but no key."""
     from thinwire.job.wizard.start_kit import fingerprint_authority, write_kits
 
     is_new = not (certs / "ca.pem").exists()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,6 +18,7 @@ from thinwire.base.format import name_score
 from thinwire.report.progress import open_console
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from thinwire.job.disclosure import Consent
@@ -76,13 +79,39 @@ def build_table(
 
 
 def print_plain(*items: Any) -> None:
-    """Tables as they are; text without colours, and not cut."""
+    """Tables as wide as the terminal at most; text without colours. Nothing is cut."""
+    from rich.table import Table
+
     console = open_console()
     for item in items:
         if isinstance(item, str):
             console.print(item, highlight=False, soft_wrap=True)
         else:
+            if isinstance(item, Table):
+                _fit_table(item, console)
             console.print(item)
+
+
+def _fit_table(table: Table, console: Console) -> None:
+    """Where a table is too wide: less room between columns, then cells on several lines instead of an ellipsis."""
+    unlimited = console.options.update(max_width=10_000)
+
+    def is_too_wide() -> bool:
+        return console.measure(table, options=unlimited).minimum > console.width
+
+    if is_too_wide():
+        table.collapse_padding, table.pad_edge = True, False
+    if is_too_wide():
+        for column in table.columns:
+            column.no_wrap, column.overflow = False, "fold"
+
+
+def wrap_lines(text: str, indent: int) -> list[str]:
+    """Beside `indent` columns of a terminal, as wide as it is; elsewhere whole, to be searched."""
+    if not sys.stdout.isatty():
+        return [text]
+    width = shutil.get_terminal_size().columns - indent
+    return wrap(text, max(width, 40), break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def open_browser(address: str) -> None:

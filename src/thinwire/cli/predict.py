@@ -90,7 +90,8 @@ def _load_whole(source: Path, code: Sequence[str]) -> TrainedRun:
 
     if source.is_file():
         raise BadInput(f"{source} is a file; give a run folder, or --name PARTY with a job file")
-    return load_run(source, code=CodeSources.parse(code))
+    with ProgressLine("reading the tables", 0) as progress:
+        return load_run(source, code=CodeSources.parse(code), on_progress=progress.follower)
 
 
 def _score_here(

@@ -9,6 +9,7 @@ import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.cli.output import build_table, format_epsilon, print_plain, print_result
+from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +81,9 @@ def _forecast(job: Path, settings: list[str], code: list[str], delta: float, as_
     from thinwire.job.job_loader import load_job
     from thinwire.job.own_code import CodeSources
 
-    facts = load_job(job, settings, CodeSources.parse(code)).forecast_privacy(delta)
+    with ProgressLine("reading the tables", 0) as progress:
+        loaded = load_job(job, settings, CodeSources.parse(code), progress.follower)
+    facts = loaded.forecast_privacy(delta)
     print_result(facts, as_json, lambda: _print_forecast(facts))
 
 

@@ -22,7 +22,7 @@ from thinwire.cli.output import (
     print_result,
     stop_with,
 )
-from thinwire.report.progress import RunProgress, format_metrics
+from thinwire.report.progress import ProgressLine, RunProgress, format_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +67,8 @@ def train(
     overrides += [] if epochs is None else [f"job.epochs={epochs}"]
     beginning = parse_init_from(from_run, fresh, with_optimizers)
     source = JobSource(job, overrides, CodeSources.beside(job, code))
-    loaded = source.load()
+    with ProgressLine("reading the tables", 0) as progress:
+        loaded = source.load(progress.follower)
     if beginning is not None and not resume:  # a resumed run has weights of its own
         for line in loaded.start_from(beginning.folder, beginning.fresh, beginning.optimizers).describe():
             typer.echo(f"  {line}", err=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
-from thinwire.base.types import PartyName
+from thinwire.base.types import PartyName, Progress
 from thinwire.data.prepare import LabelCoding, Preparation
 from thinwire.data.readers.sources import TableStore
 from thinwire.engine.channel.link import Link
@@ -104,6 +104,7 @@ class PartyLoader:
     pretrains: bool = False
     owner_columns: Sequence[str] = ()  # of parties with a group, in the label party's table
     tables: TableStore = field(default_factory=TableStore, compare=False, repr=False)
+    on_progress: Progress | None = None  # of the tables' columns
 
     def load_feature_party(self, section: PartySection) -> FeatureParty:
         held = self._open_tables(section).read_features(section.features)
@@ -122,7 +123,7 @@ class PartyLoader:
     def _open_tables(self, section: PartyEntry) -> TableReader:
         learns_alone = self.pretrains or section.has_encoder
         columns = self.owner_columns if isinstance(section, LabelEntry) else ()
-        return TableReader(section, self.folder, self.split, learns_alone, columns, self.tables)
+        return TableReader(section, self.folder, self.split, learns_alone, columns, self.tables, self.on_progress)
 
     def load_label_data(self, section: LabelSection) -> LabelData:
         reader = self._open_tables(section)
@@ -241,12 +242,13 @@ class JobSource:
         """The job file as it was meant: settings applied, defaults said, paths absolute; runs from anywhere."""
         return toml_text(resolve_document(self._file, self._folder))
 
-    def load(self) -> Job:
-        """With data and models; refuses whatever cannot run."""
+    def load(self, on_progress: Progress | None = None) -> Job:
+        """With data and models; refuses whatever cannot run. `on_progress` counts columns as they are prepared."""
         with self._text.locate_errors():
-            return self._load(self._file, build_settings(self._file.job, self._folder, self._file.pretrain))
+            settings = build_settings(self._file.job, self._folder, self._file.pretrain)
+            return self._load(self._file, settings, on_progress)
 
-    def _load(self, file: JobFile, settings: RunSettings) -> Job:
+    def _load(self, file: JobFile, settings: RunSettings, on_progress: Progress | None) -> Job:
         storage = settings.storage
         tables = TableStore(storage if file.encryption is None else storage.require_folder())
         _require_one_alignment(file, self._folder, tables)
@@ -254,7 +256,7 @@ class JobSource:
         grouped = {section.name: section.group for section in file.party if section.group is not None}
         columns, split = list(grouped.values()), file.job.split
         sections = PartyLoader(
-            self._folder, settings.seed, self._recipe, split, self._code, pretrains, columns, tables
+            self._folder, settings.seed, self._recipe, split, self._code, pretrains, columns, tables, on_progress
         )
         data = sections.load_label_data(file.label_party)
         require_groups(data.owners, grouped)
@@ -288,9 +290,14 @@ class JobSource:
         return job
 
 
-def load_job(path: str | Path, overrides: Sequence[str] = (), code: CodeSources | None = None) -> Job:
+def load_job(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    code: CodeSources | None = None,
+    on_progress: Progress | None = None,
+) -> Job:
     """The job of a file, with `key=value` settings on top; refuses whatever cannot run."""
-    return JobSource(path, overrides, code).load()
+    return JobSource(path, overrides, code).load(on_progress)
 
 
 def resolve_job(path: str | Path, overrides: Sequence[str] = ()) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from thinwire.base.errors import BadColumn, BadFile, BadInput, BadLabels
+from thinwire.base.types import Progress, name_stages
 from thinwire.data.prepare import LabelCoding, Preparation
 from thinwire.data.readers.features import Values, compare_columns, convert_to_floats, read_features, read_labels
 from thinwire.data.readers.large_table import HELD_BYTES, HELD_ROWS, LargeCells, copy_csv
@@ -62,6 +63,7 @@ class TableReader:
     keeps_unaligned: bool = False  # rows that others lack, for models that learn without labels
     owner_columns: Sequence[str] = ()  # ids of the rows' owners, in the label party's table: no features
     tables: TableStore = field(default_factory=TableStore, compare=False, repr=False)
+    on_progress: Progress | None = None
 
     @cached_property
     def rows(self) -> RowSelection:
@@ -88,7 +90,8 @@ class TableReader:
             others = None if spare is None else self._to_array(spare)
             return PartyTables(*found, unaligned_features=others, groups=self._list_groups())
         with at(f"{self.section.path}.prepare"):
-            preparation = Preparation.fit(tables[0], settings)
+            follower = name_stages(self.on_progress, self.section.name)
+            preparation = Preparation.fit(tables[0], settings, follower)
         converted = self.convert("features", preparation.apply, tables)
         spare = None if spare is None else preparation.apply(spare)
         return PartyTables(*converted, preparation, spare, self._list_groups())

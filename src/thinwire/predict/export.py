@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.extras import require_extra
 from thinwire.base.format import did_you_mean
-from thinwire.base.types import PartyName
+from thinwire.base.types import PartyName, Progress, follow
 from thinwire.engine.models.fusion import fuse, fusion_width
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import Outputs
@@ -64,13 +64,15 @@ class ExportedModels:
         return cls(models, {**tables, "top": fuse(fusion, embeddings)}, about)
 
 
-def export_models(run: Path, held: ExportedModels, to: str, out: Path) -> dict[str, Path]:
+def export_models(
+    run: Path, held: ExportedModels, to: str, out: Path, on_progress: Progress | None = None
+) -> dict[str, Path]:
     """The files by model, the top model under "top"; `export.json` beside them says what each takes and gives."""
     kind = find_format(to)
     _make(out)
     found: dict[str, Path] = {}
     said: dict[str, Any] = {}
-    for name, few in held.rows.items():
+    for name, few in follow(held.rows.items(), on_progress, "models"):
         file, module = out / f"{name}{kind.suffix}", held.models[name].cpu().eval()
         if isinstance(module, BoostedTrees) and to != "onnx":
             raise ExportFailed(f"{name}: boosted trees cannot be exported as {to}; use onnx")
@@ -279,7 +281,9 @@ def find_owner(folder: Path) -> PartyName | None:
     return None if facts is None else facts.party
 
 
-def export_party_models(folder: Path, to: str, out: Path, code: CodeSources | None = None) -> dict[str, Path]:
+def export_party_models(
+    folder: Path, to: str, out: Path, code: CodeSources | None = None, on_progress: Progress | None = None
+) -> dict[str, Path]:
     """The files by model, as for a whole run; `export.json` says how all parties' would meet, as far as known."""
     find_format(to)
     run, facts = RunFolder(folder), read_facts(folder)
@@ -291,7 +295,7 @@ def export_party_models(folder: Path, to: str, out: Path, code: CodeSources | No
     held = _collect_label_party(own, facts) if own.is_label_party else _collect_feature_party(own, facts)
     for name, module in held.models.items():
         load_model(folder, name, module)
-    return export_models(folder, held, to, out)
+    return export_models(folder, held, to, out, on_progress)
 
 
 def _collect_feature_party(own: PartyView, facts: RunFacts) -> ExportedModels:

@@ -22,7 +22,7 @@ from thinwire.align import AlignmentResult, Ids, intersect
 from thinwire.align.ids import join_texts
 from thinwire.base.errors import BadInput
 from thinwire.base.numbering import number_by_appearance
-from thinwire.base.types import PartyName
+from thinwire.base.types import PartyName, Progress
 from thinwire.data.readers.sources import TableStore
 from thinwire.engine.compress import COMPRESSORS
 from thinwire.engine.methods import svfl
@@ -75,6 +75,7 @@ def load_run(
     job: Job | None = None,
     code: CodeSources | None = None,
     weights: str = "delivered",
+    on_progress: Progress | None = None,
 ) -> TrainedRun:
     """Loads a run of `train` for predictions, with the weights that it delivered or with the "last" ones.
 
@@ -88,6 +89,7 @@ def load_run(
         job: the job that was trained, where the folder has no job file; a secure sum needs it.
         code: where your own classes may come from.
         weights: "delivered" or "last".
+        on_progress: called with columns done, columns in all, and whose they are, while the job's tables are read.
 
     Returns:
         The run's models together; `predict` takes features by party.
@@ -106,7 +108,7 @@ def load_run(
     there = RunFolder(path)
     if job is None and modules is None:
         there.require_whole("every party runs its half: thinwire predict ... --name PARTY")
-        job = load_job(there.job, code=code or CodeSources.parse())
+        job = load_job(there.job, code=code or CodeSources.parse(), on_progress=on_progress)
     if job is not None:
         shape = describe_models(job)
         found: Mapping[PartyName, nn.Module] = modules or job.modules()
@@ -166,11 +168,17 @@ class TrainedRun:
         """As a table of scores has them: probabilities of classes, or values."""
         return self.outputs.format_scores(self.predict(features))
 
-    def export(self, to: str, out: str | Path, features: Mapping[PartyName, Any] | None = None) -> dict[str, Path]:
+    def export(
+        self,
+        to: str,
+        out: str | Path,
+        features: Mapping[PartyName, Any] | None = None,
+        on_progress: Progress | None = None,
+    ) -> dict[str, Path]:
         """Every model as a file of its own in the folder `out`: see `thinwire.predict.export`.
 
         `to` is "exported-program", "onnx" or "torchscript". The models' inputs are shaped as the job's features, or
-        as a few rows of `features` by party.
+        as a few rows of `features` by party. `on_progress` is called with models done, models in all, and "models".
         """
         find_format(to)
         if features is None:
@@ -178,7 +186,7 @@ class TrainedRun:
         few = min(LOOKED_AT, *map(len, features.values()))  # a party of owners may have fewer
         tables = self.check_tables({name: values[:few] for name, values in features.items()})
         held = ExportedModels.of_run(self.models, tables, self.shape["fusion"], Outputs(self.shape["outputs"]))
-        return export_models(self.folder.path, held, to, Path(out))
+        return export_models(self.folder.path, held, to, Path(out), on_progress)
 
     def _training_features(self) -> Mapping[PartyName, Any]:
         if self.job is None:

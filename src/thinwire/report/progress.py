@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from thinwire.base.format import format_bytes, format_seconds, name_place
+from thinwire.base.types import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -45,7 +46,7 @@ class ProgressLine:
             fields = ("description", "fields[place]", "fields[left]")
             columns = [TextColumn(f"{{task.{field}}}", markup=False) for field in fields]
             self._bar = Progress(SpinnerColumn(), columns[0], BarColumn(bar_width=24), *columns[1:])
-            self._bar.add_task(self.name, total=self.total, place="", left="")
+            self._bar.add_task(self.name, total=self.total or None, place="", left="")
             self._live = Live(console=self.console, transient=True, get_renderable=self._lines)
             self._live.start()
         return self
@@ -54,6 +55,11 @@ class ProgressLine:
     def moves(self) -> bool:
         """On a terminal, while the work goes."""
         return self._live is not None
+
+    @property
+    def follower(self) -> Progress | None:
+        """For work that counts by itself; None without a terminal, where such lines would only be noise."""
+        return self.count if self.moves else None
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
@@ -68,7 +74,12 @@ class ProgressLine:
             ending = self._describe_pace()
             task = self._bar.task_ids[0]
             self._bar.update(
-                task, description=self.name, completed=done, total=self.total, place=self._place(), left=ending
+                task,
+                description=self.name,
+                completed=done,
+                total=self.total or None,
+                place=self._place(),
+                left=ending,
             )
 
     def advance(self, note: str | None = None) -> None:
@@ -90,6 +101,8 @@ class ProgressLine:
 
     def count(self, done: int, total: int, stage: str = "rows") -> None:
         """So many of so many, of which nobody knew before; where there is no terminal, a line for each tenth."""
+        if done < self._done:  # counts anew, of something else
+            self._first = None
         self.name, self.total = stage, total
         self.move(done)
         tenth = 10 * done // total if total else 10

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from thinwire.base.format import format_bytes
-from thinwire.base.types import Kind, PartyName
+from thinwire.base.types import Kind, PartyName, Progress, follow
 from thinwire.engine.channel.ledger import EVALUATION
 from thinwire.engine.methods import once, svfl
 from thinwire.engine.models.encoders import MOST_COLUMNS, Bins, Encoder, PrincipalDirections
@@ -60,12 +60,13 @@ class DryRun:
         return self.once_bytes + self.rounds * sum(self.first_round_bytes.values())
 
 
-def run_dry(job: Job) -> DryRun:
+def run_dry(job: Job, on_progress: Progress | None = None) -> DryRun:
     """Takes one real round with copies of the models, and throws its result away."""
     widths = job.check()
     owners = {name: groups.training.count for name, groups in job.owners.items()}
     batch = job.batch_size or job.rows
-    (first, at_start), others = _first_round(job), estimate_others(job)
+    steps: tuple[Callable[[Job], Any], ...] = (_first_round, estimate_others, _warnings)
+    (first, at_start), others, warnings = (step(job) for step in follow(steps, on_progress, "dry run"))
     return DryRun(
         method=job.recipe.name,
         rows=job.rows,
@@ -81,7 +82,7 @@ def run_dry(job: Job) -> DryRun:
         other_bytes=others,
         who_sees=describe_training(job.recipe, job.roster),
         protection=describe_budget(job.recipe, job.training, job.budget),
-        warnings=[*_warnings(job), *_warn_of_small_savings(job, first, others)],
+        warnings=[*warnings, *_warn_of_small_savings(job, first, others)],
         prepared=describe_preparation(job),
         label=None if job.label_party.coding is None else job.label_party.coding.says,
     )
@@ -125,7 +126,7 @@ def _send_rounds(job: Job, count: int) -> tuple[dict[str, int], int]:
         link_seconds_budget=None,
         link=None,
     )
-    entries = train(one).ledger.entries()
+    entries = train(one, callbacks=[]).ledger.entries()
     training = [entry for entry in entries if Kind[entry["kind"]] not in EVALUATION]
     rounds = [entry for entry in training if entry["kind"] not in _ONCE]
     up = sum(entry["bytes"] for entry in rounds if entry["receiver"] == label.name)

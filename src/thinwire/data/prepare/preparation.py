@@ -18,6 +18,7 @@ from torch import Tensor
 
 from thinwire.base.errors import BadColumn, BadLabels, BadState, BadTable
 from thinwire.base.format import quote_names
+from thinwire.base.types import Progress, follow
 from thinwire.data.prepare import parsing
 from thinwire.data.prepare.columns import (
     AnyColumn,
@@ -67,18 +68,20 @@ class Preparation(_Fitted):
     thousands: Thousands | None = None
 
     @classmethod
-    def fit(cls, table: Any, settings: Settings | None = None) -> Preparation:
-        """Of all columns of a table: the training rows, without id and label."""
+    def fit(cls, table: Any, settings: Settings | None = None, on_progress: Progress | None = None) -> Preparation:
+        """Of all columns of a table: the training rows, without id and label; `on_progress` counts the columns."""
         settings = settings or Settings()
         cells = table if isinstance(table, LargeCells) else Cells.of(table)
         if not len(cells):
             raise BadTable(f"{cells.what} has no rows to fit")
         settings.require_columns(cells.what, cells.names)
         if isinstance(cells, LargeCells):
-            columns = tuple(_fit_large(cells.select([name]), settings) for name in cells.names)
+            names = follow(cells.names, on_progress, "columns")
+            columns = tuple(_fit_large(cells.select([name]), settings) for name in names)
         else:
             cells = _without_words(cells, settings.missing_words)
-            columns = tuple(fit_column(cells, name, settings) for name in cells.names)
+            names = follow(cells.names, on_progress, "columns")
+            columns = tuple(fit_column(cells, name, settings) for name in names)
         found = cls(
             rows=len(cells),
             categories=settings.categories,

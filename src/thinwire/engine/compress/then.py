@@ -45,6 +45,7 @@ class Then(_TwoParts):
         second: quantises what is left.
 
     Raises:
+        BadParameter: a part is not a compressor.
         IncompatibleRecipe: a first part that selects nothing, or a second that selects again.
 
     Examples:
@@ -124,6 +125,7 @@ class Shorter(_TwoParts):
         second: the same, with a finer step.
 
     Raises:
+        BadParameter: a part is not a compressor.
         IncompatibleRecipe: a compressor whose size is not known before encoding.
 
     Examples:

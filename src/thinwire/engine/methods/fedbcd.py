@@ -21,6 +21,9 @@ def fedbcd(local_steps: int) -> Recipe:
     Args:
         local_steps: updates on each batch, the exchange's own included.
 
+    Raises:
+        BadParameter: `local_steps` is out of its range.
+
     Examples:
         >>> tw.methods.fedbcd(local_steps=5).name
         'fedbcd'

@@ -255,6 +255,9 @@ class SGD(OptimizerSpec):
         nesterov: look ahead by the momentum.
         averaging: evaluate and deliver an average of the weights.
 
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
+
     Examples:
         >>> tw.SGD(lr=0.1, momentum=0.9).momentum
         0.9
@@ -288,6 +291,9 @@ class Adam(OptimizerSpec):
         eps: added to the root of the average square.
         weight_decay: L2 penalty.
         averaging: evaluate and deliver an average of the weights.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
 
     Examples:
         >>> tw.Adam(lr=0.003, weight_decay=0.001).betas
@@ -323,6 +329,9 @@ class AdaGrad(OptimizerSpec):
         weight_decay: L2 penalty.
         eps: added to the root of the sum.
         averaging: evaluate and deliver an average of the weights.
+
+    Raises:
+        BadParameter: a setting is out of its range; the message names it and the range.
 
     Examples:
         >>> tw.AdaGrad(lr=0.02).initial_accumulator

@@ -18,16 +18,7 @@ import torch
 from thinwire.base.errors import BadInput, Malformed, Truncated, UnknownTag
 from thinwire.engine.compress import symbols as kinds
 from thinwire.engine.compress.message import Array
-from thinwire.engine.compress.symbols import (
-    MOST_DIRECTIONS,
-    MOST_ENTRIES,
-    MOST_LEVEL,
-    MOST_SHIFT,
-    Symbols,
-    codes_dtype,
-    count_columns,
-    order_floats,
-)
+from thinwire.engine.compress.symbols import Symbols, codes_dtype, count_columns, order_floats
 from thinwire.engine.wire.bits import pack, pack_size, read_indices, unpack, write_indices
 from thinwire.engine.wire.buffers import BodyReader, BodyWriter
 from thinwire.engine.wire.entropy import Effort, check_effort, read_integers, write_integers
@@ -47,6 +38,10 @@ def encode(symbols: Symbols, effort: Effort = "small") -> bytes:
         symbols: what a compressor kept.
         effort: "small" for the fewest bytes, or "fast" for nearly as few in far less time.
 
+    Raises:
+        BadParameter: `effort` is neither "small" nor "fast".
+        BadInput: not symbols; compress the tensor first.
+
     Examples:
         >>> len(tw.wire.encode(tw.compress.Sign().compress(torch.ones(8, 8), torch.Generator()))) < 4 * 64
         True
@@ -63,6 +58,9 @@ def decode(body: bytes | bytearray | memoryview, max_values: int = MAX_VALUES) -
     Args:
         body: nothing before or after it.
         max_values: largest number of values accepted.
+
+    Raises:
+        WireError: the body is cut off, of an unknown kind, too large, or not what `encode` writes.
 
     Examples:
         >>> tw.wire.decode(tw.wire.encode(tw.compress.Sign().compress(torch.ones(2, 3), torch.Generator()))).shape
@@ -257,10 +255,10 @@ def _write_shifts(out: BodyWriter, s: Any, effort: Effort) -> None:
 
 
 def _read_shifts(reader: BodyReader, s: Any) -> Array:
-    count = reader.count(min(_rows(s), _width(s), MOST_DIRECTIONS), "the number of directions")
+    count = reader.count(min(_rows(s), _width(s), kinds.MOST_DIRECTIONS), "the number of directions")
     shifts = reader.array("<u1", count)
-    if shifts.max() > MOST_SHIFT:
-        raise Malformed(f"a direction's shift is {shifts.max()}, over {MOST_SHIFT}")
+    if shifts.max() > kinds.MOST_SHIFT:
+        raise Malformed(f"a direction's shift is {shifts.max()}, over {kinds.MOST_SHIFT}")
     return shifts
 
 
@@ -284,7 +282,7 @@ _SCALES = _Field("scales", lambda out, s, _: out.raw(s.scales.astype("<f4").toby
 _ROW_CODES = _integers("codes", lambda s: (-s.top, s.top), by_column=True)
 _SCALE = _piece("scale", "float64", lambda scale: 0 < scale <= float(np.finfo(np.float32).max), "a scale of {0}")
 _SHIFTS = _Field("shifts", _write_shifts, _read_shifts)
-_FACTORS = (_directions("levels", _rows, MOST_LEVEL), _directions("basis", _width, 2**MOST_SHIFT))
+_FACTORS = (_directions("levels", _rows, kinds.MOST_LEVEL), _directions("basis", _width, 2**kinds.MOST_SHIFT))
 
 
 # Codebooks --------------------------------------------------------------------------------------------
@@ -294,7 +292,7 @@ def _read_sizes(reader: BodyReader, s: Any) -> Array:
     columns = count_columns(s.shape)
     if 4 * columns > reader.remaining:
         raise Truncated(f"values of {columns} columns are announced, {reader.remaining} bytes are left")
-    return read_integers(reader, columns, 1, min(MOST_ENTRIES, prod(s.shape) // columns))
+    return read_integers(reader, columns, 1, min(kinds.MOST_ENTRIES, prod(s.shape) // columns))
 
 
 def _read_books(reader: BodyReader, s: Any) -> Array:

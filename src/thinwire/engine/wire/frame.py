@@ -59,6 +59,7 @@ def pack_frame(frame: Frame, max_body: int = MAX_BODY) -> bytes:
 
     Raises:
         WireError: the body is too large.
+        BadInput: a number of the frame does not fit its field.
 
     Examples:
         >>> frame = tw.wire.Frame(1, 0, 1, tw.types.Kind.EMBEDDING, 0, 0, b"abc")

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from thinwire.base.errors import BadColumn, BadFile, BadIds, BadInput
 from thinwire.base.format import quote_names
+from thinwire.base.types import Progress, follow, name_stages
 from thinwire.data.prepare import Preparation, Settings, parsing
 from thinwire.data.prepare.columns import BooleanColumn, CategoryColumn, DateColumn, HashedColumn, LeftOutColumn
 from thinwire.data.prepare.parsing import parse_words
@@ -36,6 +37,7 @@ class InspectedTable:
     file: Path
     form: TextFormat
     cells: Cells
+    on_progress: Progress | None = None  # of its columns
 
     @property
     def rows(self) -> int:
@@ -47,10 +49,10 @@ class InspectedTable:
         if not some.names:
             raise BadColumn(f"{self.file}: no column is left besides {', '.join(without)}")
         try:
-            return Preparation.fit(some, settings), settings
+            return Preparation.fit(some, settings, self.on_progress), settings
         except BadColumn:
             with_gaps = settings.model_copy(update={"missing_words": list(_GAPS)})
-            return Preparation.fit(some, with_gaps), with_gaps
+            return Preparation.fit(some, with_gaps, self.on_progress), with_gaps
 
 
 @dataclass(frozen=True)
@@ -90,30 +92,31 @@ def relative(file: Path, folder: Path) -> str:
     return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
 
 
-def inspect_file(file: Path, said: FormatAnswers) -> InspectedTable | Arrays:
+def inspect_file(file: Path, said: FormatAnswers, on_progress: Progress | None = None) -> InspectedTable | Arrays:
     require_file(file)
+    on_progress = name_stages(on_progress, file.name)
     match file.suffix.lower():
         case ".npz":
             return Arrays(file, _shapes(file))
         case ".parquet":
-            return InspectedTable(file, PLAIN, read_cells(file))
+            return InspectedTable(file, PLAIN, read_cells(file), on_progress)
         case ".csv":
-            return _inspect_csv(file, said)
+            return _inspect_csv(file, said, on_progress)
     raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; use .csv, .parquet or .npz")
 
 
-def _inspect_csv(file: Path, said: FormatAnswers) -> InspectedTable:
+def _inspect_csv(file: Path, said: FormatAnswers, on_progress: Progress | None) -> InspectedTable:
     """How it writes its cells is found in it, where it was not said."""
     encoding = said.encoding or PLAIN.encoding
     text = TextFormat(said.delimiter or guess_delimiter(file, encoding), encoding)
     cells = read_cells(file, form=text)
-    form = guess_numbers(_list_words(cells), text, said.decimal, said.thousands)
-    return InspectedTable(file, form, replace(cells, form=form))
+    form = guess_numbers(_list_words(cells, on_progress), text, said.decimal, said.thousands)
+    return InspectedTable(file, form, replace(cells, form=form), on_progress)
 
 
-def _list_words(cells: Cells) -> Iterator[Any]:
+def _list_words(cells: Cells, on_progress: Progress | None) -> Iterator[Any]:
     """The different texts of each column, without those that stand for nothing."""
-    for name in cells.names:
+    for name in follow(cells.names, on_progress, "columns"):
         words = pc.drop_null(parse_words(cells, name).unique())
         yield words.filter(pc.invert(pc.is_in(words, value_set=pa.array(_GAPS))))
 
@@ -276,7 +279,7 @@ def _is_telling(column: str) -> bool:
 def _different(table: InspectedTable) -> dict[str, set[str]]:
     """Columns with a different value in every row, at least one; no fractions, which are measurements."""
     found = {}
-    for name in table.cells.names:
+    for name in follow(table.cells.names, table.on_progress, "columns"):
         cells = parse_words(table.cells, name)
         if cells.null_count:
             continue

@@ -16,6 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from thinwire.base.errors import BadColumn, BadInput
 from thinwire.base.format import did_you_mean
+from thinwire.base.types import Progress
 from thinwire.data.readers.tables import select_columns
 from thinwire.job.job_file import build_text, inline, read_text
 from thinwire.job.messages import within
@@ -115,10 +116,10 @@ class WrittenJob:
     notes: list[str]  # how files were read, and what stands out in them
 
 
-def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
+def write_job(asked: JobAnswers, path: Path, force: bool = False, on_progress: Progress | None = None) -> WrittenJob:
     """Looks at the files, then writes the job."""
     require_free(path, force)
-    draft, template = draft_sections(asked, path.parent), TEMPLATES[asked.template]
+    draft, template = draft_sections(asked, path.parent, on_progress), TEMPLATES[asked.template]
     ids, task = draft.ids, draft.labels.task
     align = [] if ids is None or ids.in_order else ["align"]
     commands = [f"thinwire {command} {path.name}" for command in (*align, "check", "train")]
@@ -234,14 +235,16 @@ class WrittenPart:
     notes: list[str]  # how the file was read, and what stands out in it
 
 
-def write_part(asked: PartAnswers, path: Path, force: bool = False) -> WrittenPart:
+def write_part(
+    asked: PartAnswers, path: Path, force: bool = False, on_progress: Progress | None = None
+) -> WrittenPart:
     """Looks at the party's file, then writes its part."""
     require_free(path, force)
     if path.resolve() == asked.core.resolve():
         raise BadInput(f"{path} is the core itself; choose another name for the part, such as {asked.party}.toml")
     core = read_core(asked.core)
     _require_role(asked, core)
-    look = inspect_file(asked.file, asked.format)
+    look = inspect_file(asked.file, asked.format, on_progress)
     if isinstance(look, InspectedTable):
         section = _draft_table(asked, look, core, path.parent)
     else:

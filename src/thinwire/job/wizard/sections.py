@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.base.errors import BadColumn, BadInput
+from thinwire.base.types import Progress
 from thinwire.data.prepare import LabelCoding, Task
 from thinwire.data.prepare.columns import AnyColumn, CategoryColumn, HashedColumn, LeftOutColumn
 from thinwire.data.readers.features import read_labels
@@ -208,10 +209,13 @@ class SectionDraft:
     ids: SharedIds | None  # of tables
 
 
-def draft_sections(asked: JobAnswers, folder: Path) -> SectionDraft:
+def draft_sections(asked: JobAnswers, folder: Path, on_progress: Progress | None = None) -> SectionDraft:
     """`folder` is where the job file will stand: paths start from there."""
     require_parties(asked.template, len(asked.files) - 1)
-    looks = {name: inspect_file(file, asked.formats.get(name, FormatAnswers())) for name, file in asked.files.items()}
+    looks = {
+        name: inspect_file(file, asked.formats.get(name, FormatAnswers()), on_progress)
+        for name, file in asked.files.items()
+    }
     tables = {name: look for name, look in looks.items() if isinstance(look, InspectedTable)}
     if tables and len(tables) < len(looks):
         other = next(name for name in looks if name not in tables)

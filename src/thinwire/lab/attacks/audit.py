@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from thinwire.base.errors import BadInput, BadParameter
-from thinwire.base.types import PartyName
+from thinwire.base.types import PartyName, Progress
 from thinwire.engine.compress import PoissonBinomial
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.regression import RegressionTop
@@ -57,8 +56,6 @@ _MOST_COLUMNS = 128  # to invert
 _FEWEST = 30  # rows of a class to attack: some of them are known
 _MOST_DRAWS = 100_000_000  # binomial trials to measure a release with
 
-AuditProgress: TypeAlias = Callable[[int, int, str], None]  # done, of so many, and what is being done
-
 
 def _ignore_progress(done: int, total: int, stage: str) -> None:
     pass
@@ -103,7 +100,7 @@ def audit_job(
     rows: int = 2000,
     heard: Mapping[PartyName, Tensor] | None = None,
     messages: MessageAudit | None = None,
-    on_progress: AuditProgress | None = None,
+    on_progress: Progress | None = None,
 ) -> AuditReport:
     """Attacks a job whose models are trained. Nothing is sent; only the attackers' own models are trained.
 
@@ -343,7 +340,7 @@ def audit_run(
     rows: int = 2000,
     replay: bool = False,
     code: CodeSources | None = None,
-    on_progress: AuditProgress | None = None,
+    on_progress: Progress | None = None,
 ) -> AuditReport:
     """Runs every leakage attack that applies against a finished run.
 
