@@ -16,6 +16,7 @@ import pytest
 from job.small import JOB, ROWS, write_job
 from thinwire.align import normalize_ids
 from thinwire.base.errors import BadInput
+from thinwire.engine.streams import Storage
 from thinwire.job.job_loader import load_job
 from thinwire.job.party_view import read_party_view
 from thinwire.job.row_selection import read_ids
@@ -30,7 +31,7 @@ def digest_of(ids: Sequence[str | None]) -> str:
 
 
 def read_digest(file: Path, **place: Any) -> str:
-    return read_ids(file, ColumnSource(file=str(file), **place)).digest()
+    return read_ids(file, ColumnSource(file=str(file), **place), Storage()).digest()
 
 
 def test_the_digest_is_over_lengths_and_utf_8_text() -> None:

@@ -14,6 +14,7 @@ from typing import Any, overload
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from thinwire.align import Alignment, Ids
 from thinwire.align.ids import RowNumbers, id_text
@@ -22,6 +23,7 @@ from thinwire.base.types import PartyName
 
 _MOST = 5  # ids named in one message
 _COMPARED = 1 << 18  # ids of a party that are compared at a time
+_FEW = 1 << 18  # ids that a dictionary may hold
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,28 +77,55 @@ class IdTexts(Sequence[str]):
 
 
 class IdIndex:
-    """Finds ids by a hash, at 16 bytes a row; the texts themselves decide."""
+    """Finds ids: few by a dictionary; many by a hash, at 16 bytes a row, and then the texts themselves decide."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        hashes = np.fromiter((_hash(text) for text in texts), np.uint64, len(texts))
-        self._texts, self._order = texts, np.argsort(hashes, kind="stable")
-        self._hashes = hashes[self._order]
+        self._texts = texts
 
-    def find(self, text: str) -> int | None:
-        """Its place; None where it is not there."""
-        digest = np.uint64(_hash(text))
-        first, last = (int(np.searchsorted(self._hashes, digest, side)) for side in ("left", "right"))
-        return next((row for row in self._order[first:last].tolist() if self._texts[row] == text), None)
+    @cached_property
+    def _places(self) -> Mapping[str, int] | None:
+        few = len(self._texts) <= _FEW
+        return {text: place for place, text in enumerate(self._texts)} if few else None
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[np.uint64], RowNumbers]:
+        """All hashes in order, and whose they are."""
+        hashes = _hash(self._texts)
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], order
+
+    def find(self, texts: Sequence[str]) -> RowNumbers:
+        """The place of each; -1 for one that is not there."""
+        if self._places is not None:
+            return np.fromiter((self._places.get(text, -1) for text in texts), np.int64, len(texts))
+        every, order = self._sorted
+        hashes, found = _hash(texts), np.full(len(texts), -1, np.int64)
+        at, asked = np.searchsorted(every, hashes), np.arange(len(texts))
+        while len(asked):  # again only for those whose hash is another text's too
+            asked = asked[at[asked] < len(every)]
+            asked = asked[every[at[asked]] == hashes[asked]]
+            places = order[at[asked]]
+            pairs = zip(asked.tolist(), _take(self._texts, places), strict=True)
+            same = np.array([texts[place] == text for place, text in pairs], bool)
+            found[asked[same]] = places[same]
+            asked = asked[~same]
+            at[asked] += 1
+        return found
 
     def has_repeats(self) -> bool:
         """Is a text there twice?"""
-        same = self._hashes[1:] == self._hashes[:-1]
-        suspects = self._order[np.append(same, False) | np.append(False, same)] if len(same) else []
+        hashes, order = self._sorted
+        same = hashes[1:] == hashes[:-1]
+        suspects = order[np.append(same, False) | np.append(False, same)] if len(same) else []
         return len({self._texts[row] for row in suspects}) != len(suspects)
 
 
-def _hash(text: str) -> int:
-    return xxhash.xxh3_64_intdigest(text.encode())
+def _hash(texts: Sequence[str]) -> NDArray[np.uint64]:
+    return np.fromiter((xxhash.xxh3_64_intdigest(text.encode()) for text in texts), np.uint64, len(texts))
+
+
+def _take(texts: Sequence[str], places: RowNumbers) -> list[str]:
+    return texts.take(places) if isinstance(texts, IdTexts) else [texts[place] for place in places.tolist()]
 
 
 class UnknownId(BadInput):
@@ -123,32 +152,34 @@ class IdTable:
     def _outside(self) -> list[IdIndex]:
         return [IdIndex(IdTexts.of(every)) for every in self.held]
 
-    def find(self, text: str) -> int | None:
-        """The row of an id; None where none of these rows has it."""
-        return self._index.find(text)
+    def find(self, texts: Sequence[str]) -> RowNumbers:
+        """The row of each id; -1 where none of these rows has it."""
+        return self._index.find(texts)
 
-    def is_outside(self, text: str) -> bool:
-        """Does this party hold an id that is not among these rows'?"""
-        held = text in self.others or any(index.find(text) is not None for index in self._outside)
-        return held and self.find(text) is None
+    def find_outside(self, texts: Sequence[str]) -> list[str]:
+        """Those that this party holds, but none of these rows has."""
+        held = np.array([text in self.others for text in texts], bool)
+        for index in self._outside:
+            held |= index.find(texts) >= 0
+        return [texts[place] for place in np.flatnonzero(held & (self.find(texts) < 0)).tolist()]
 
     def texts(self, rows: RowNumbers) -> list[str]:
         """The ids of these rows."""
-        return self.ids.take(rows) if isinstance(self.ids, IdTexts) else [self.ids[row] for row in rows.tolist()]
+        return _take(self.ids, rows)
 
     def rows(self, asked: Iterable[Any]) -> RowNumbers:
         """The rows of these ids; refuses those that are not there, by id."""
         texts = [(id_text(one, place, "ids") or b"").decode() for place, one in enumerate(asked, 1)]
-        found = [self.find(text) for text in texts]
-        missing = [text for text, row in zip(texts, found, strict=True) if row is None]
+        found = self.find(texts)
+        missing = [texts[place] for place in np.flatnonzero(found < 0)]
         if missing:
-            outside = [text for text in missing if self.is_outside(text)]
+            outside = self.find_outside(missing)
             if outside:
                 raise OutsideAlignment(
                     f"{_quote_few(outside)}: not all parties hold a row with this id; align them first"
                 )
             raise UnknownId(f"{_quote_few(missing)}: no row has this id")
-        return np.array(found, np.int64)
+        return found
 
 
 @dataclass(frozen=True)

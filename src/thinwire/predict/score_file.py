@@ -17,6 +17,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from fcntl import LOCK_EX, flock
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -183,10 +184,10 @@ class ScoreTask:
     def without(self, done: Iterable[Any]) -> npt.NDArray[np.int64]:
         """The rows that are not done."""
         is_done = np.zeros(int(self.rows.max()) + 1 if len(self.rows) else 0, dtype=bool)
-        for key in done:
-            row = key if self.ids is None else self.ids.find(key)
-            if row is not None and row < len(is_done):
-                is_done[row] = True
+        keys = iter(done)
+        while some := list(islice(keys, _KEYS_AT_ONCE)):
+            found = np.array(some, np.int64) if self.ids is None else self.ids.find(some)
+            is_done[found[(found >= 0) & (found < len(is_done))]] = True
         return self.rows[~is_done[self.rows]] if is_done.any() else self.rows
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from thinwire.align import Ids, normalize_ids
 from thinwire.align.ids import collect_ids
@@ -41,15 +43,21 @@ def test_texts_are_those_of_a_list() -> None:
     assert len(IdTexts(())) == 0
 
 
-@pytest.mark.parametrize("hashes_collide", [False, True])
-def test_ids_are_found_by_their_texts(hashes_collide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if hashes_collide:
-        monkeypatch.setattr("thinwire.job.id_table._hash", lambda text: len(text) % 2)
+def hash_badly(texts: Sequence[str]) -> NDArray[np.uint64]:
+    return np.array([len(text) % 2 for text in texts], np.uint64)
+
+
+@pytest.mark.parametrize("found_by", ["dictionary", "hash", "hashes that collide"])
+def test_ids_are_found_by_their_texts(found_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if found_by != "dictionary":
+        monkeypatch.setattr("thinwire.job.id_table._FEW", 0)
+    if found_by == "hashes that collide":
+        monkeypatch.setattr("thinwire.job.id_table._hash", hash_badly)
     held = made(range(40))
     table = IdTable(IdTexts.of(held, np.arange(30)[::-1]), others=frozenset({"elsewhere"}), held=(held,))
     assert table.rows(["é29", " é0 "]).tolist() == [0, 29]
     assert table.texts(np.array([29, 0])) == ["é0", "é29"]
-    assert [table.is_outside(text) for text in ("é3", "é35", "elsewhere", "é99")] == [False, True, True, False]
+    assert table.find_outside(["é3", "é35", "elsewhere", "é99"]) == ["é35", "elsewhere"]
     with pytest.raises(OutsideAlignment, match="'é35'"):
         table.rows(["é1", "é35"])
     with pytest.raises(UnknownId, match="'é99'"):
@@ -77,6 +85,7 @@ def test_columns_are_compared_in_parts_as_they_are_at_once(monkeypatch: pytest.M
 def test_no_string_is_kept_for_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """30,000 ids of two parties as Python's sets take 10 MB."""
     monkeypatch.setattr("thinwire.job.id_table._COMPARED", 1_000)
+    monkeypatch.setattr("thinwire.job.id_table._FEW", 1_000)
     monkeypatch.setattr("thinwire.align.ids._CHUNK", 1_000)
     held = {"bank": made(range(30_000)), "shop": made(range(10, 30_010))}
     tracemalloc.start()
