@@ -18,7 +18,7 @@ from math import ceil, log2
 from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from numbers import Integral
 from secrets import token_bytes
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from unicodedata import normalize
 from uuid import UUID
 
@@ -27,8 +27,10 @@ import numpy.typing as npt
 import xxhash
 
 from thinwire.base.errors import BadIds
-from thinwire.engine.streams import Storage
 from thinwire.storage.atomic_file import map_write_errors, write_all
+
+if TYPE_CHECKING:
+    from thinwire.engine.streams import Storage
 
 LONGEST_ID = 1 << 20  # bytes of UTF-8
 _MOST = 5  # rows named in one message

@@ -66,9 +66,10 @@ def compare(
         methods = _FOR_TREES
     recipes = {method: build_recipe_table(method, file.recipe) for method in _parse_methods(methods)}
     overrides = {method: (*shared, f"recipe={inline(table)}") for method, table in recipes.items()}
-    for method, given in overrides.items():
-        with within(method):
-            load_job(job, given)
+    with ProgressLine("reading the tables", 0) as progress:
+        for method, given in overrides.items():
+            with within(method):
+                load_job(job, given, on_progress=progress.follower)
     folder = _require_empty(out or new_folder(f"compare-{job.stem}"))
     runs = [
         _MethodRun(str(job), (*overrides[method], f"job.seed={seed}"), method, seed, str(folder / f"{method}-{seed}"))

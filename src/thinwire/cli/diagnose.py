@@ -28,7 +28,9 @@ def diagnose(
     if epochs is not None and not epochs > 0:
         raise BadInput(f"--epochs must be above 0, got {epochs:g}")
     overrides = [*settings, *([] if epochs is None else [f"job.epochs={epochs}"])]
-    jobs = {seed: load_job(job, [*overrides, f"job.seed={seed}"]) for seed in chosen}
+    with ProgressLine("reading the tables", 0) as progress:
+        follower = progress.follower
+        jobs = {seed: load_job(job, [*overrides, f"job.seed={seed}"], None, follower) for seed in chosen}
     for later in chosen[1:]:
         jobs[later].baselines = False  # they are the same for every seed
     runs = [run for seed in chosen for run in plan_runs(jobs[seed], seed)]

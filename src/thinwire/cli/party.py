@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,7 +76,9 @@ def party(
     folder = out or Path("runs") / job.stem / own.me
     shown = _PartyOutput(own, PartyWriters(named, own, folder))
     with nullcontext() if ranks is None else ranks.leading():
-        run = open_party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
+        with ProgressLine(f"{own.me}: reading the tables", 0) as progress:
+            own = replace(own, on_progress=progress.follower)
+            run = open_party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
         served = None if address is None else MetricsServer(address, run)
         stop_on_signals(run.session.stopping.ask)  # after this round, or at once: nothing is lost either way
         try:

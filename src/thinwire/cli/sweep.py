@@ -47,7 +47,8 @@ def sweep(
     for trial in trials:  # before anything starts: are the settings such as can be?
         with within(trial.label):
             resolve_job(job, trial.overrides)
-    load_job(job, trials[0].overrides)
+    with ProgressLine("reading the tables", 0) as progress:
+        load_job(job, trials[0].overrides, on_progress=progress.follower)
     with within(str(job)):
         file = read_job_file(job, settings)
     if prune and file.job.target is not None:

@@ -19,7 +19,7 @@ from torch import nn
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
-from thinwire.base.types import PartyName
+from thinwire.base.types import PartyName, Progress
 from thinwire.data.readers.sources import TableStore
 from thinwire.engine.compress import Codebook
 from thinwire.engine.models import MODELS
@@ -98,6 +98,7 @@ class PartyView:
     document: dict[str, Any]  # the job as this party reads it, defaults said
     code: CodeSources  # whose modules may be built
     text: JobText = field(compare=False, repr=False)  # where it was read
+    on_progress: Progress | None = field(default=None, compare=False, repr=False)  # while its tables are read
 
     @property
     def label_party(self) -> PartyName:
@@ -281,7 +282,7 @@ class PartyView:
     def loader(self) -> PartyLoader:
         """Reads what its section names, and builds its models."""
         seed, columns = self.settings.seed, list(self.roster.grouped.values())
-        held = (self.settings.pretraining is not None, columns, self.tables)
+        held = (self.settings.pretraining is not None, columns, self.tables, self.on_progress)
         return PartyLoader(self.folder, seed, self.recipe, self.job.split, self.code, *held)
 
     @property
