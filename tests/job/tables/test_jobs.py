@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,13 @@ def test_training_from_two_files_and_what_it_leaves(path: Path, tmp_path: Path) 
         assert "bought" not in saved.sources
     coding = LabelCoding.from_json((tmp_path / "run/models/shop.labels.json").read_bytes())
     assert coding.classes == ("no", "yes")
+
+
+def test_a_party_tells_how_much_of_its_table_is_read(path: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    replace(read_party_view(path, "bank"), on_progress=lambda *one: told.append(one)).load_features()
+    total = told[-1][1]
+    assert told == [(done, total, "bank: columns") for done in range(total + 1)]
 
 
 def test_each_party_alone_reads_what_the_simulator_reads(path: Path) -> None:
