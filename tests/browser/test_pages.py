@@ -118,9 +118,9 @@ def dashboard(folder: Path, port: int = 0) -> Iterator[str]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as running:
         assert running.stderr is not None
         said = running.stderr.readline()
-        found = re.match(r"(http://127\.0\.0\.1:\d+)/ follows", said)
-        assert found is not None, said + running.stderr.read()
+        found = re.match(r"(http://127\.0\.0\.1:\d+)/ shows", said)
         try:
+            assert found is not None, said
             yield found[1]
         finally:
             running.send_signal(signal.SIGINT)
