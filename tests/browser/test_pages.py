@@ -284,7 +284,7 @@ def test_the_page_finds_its_server_again(browser: Chromium, demo: Path) -> None:
     with dashboard(demo) as address:
         browser.open(address)
         browser.until(f"{LIVE} === 'Nothing is running.'")
-    browser.until(f"{LIVE}.startsWith('The connection is gone')")
+    browser.until(f"{LIVE}.startsWith('Connection lost')")
     with dashboard(demo, int(address.rsplit(":", 1)[1])):
         browser.until(f"{LIVE} === 'Nothing is running.'")
 
