@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -50,17 +51,24 @@ SLOW = {
 }
 
 
-@pytest.fixture
-def finished(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run, with tables that have an id."""
-    write_job(tmp_path)
+    folder = tmp_path_factory.mktemp("trained")
+    write_job(folder)
     for name in ("shop", "clinic"):
-        head, *rows = (tmp_path / f"{name}.csv").read_text().splitlines()
+        head, *rows = (folder / f"{name}.csv").read_text().splitlines()
         lines = [f"row,{head}", *(f"{number},{row}" for number, row in enumerate(rows))]
-        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
-    trained = run("train", "job.toml", "--out", "run", folder=tmp_path)
-    assert trained.returncode == 0, trained.stderr
-    return tmp_path
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    shown = run("train", "job.toml", "--out", "run", folder=folder)
+    assert shown.returncode == 0, shown.stderr
+    return folder
+
+
+@pytest.fixture
+def finished(trained: Path, tmp_path: Path) -> Path:
+    """The same for one test alone."""
+    return copytree(trained, tmp_path / "finished")
 
 
 @pytest.mark.parametrize(("words", "last"), SLOW.values(), ids=SLOW.keys())
