@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 import torch
@@ -77,6 +79,7 @@ CASES = [
     Case("resnet18", lambda: ResNet18(3, 6, base_width=8), normal(3, 16, 16), (6,)),
     Case("mvcnn", lambda: MVCNN(6), normal(1, 32, 32), (6,)),
     Case("mvcnn", lambda: MVCNN(6, views=3, out_activation="tanh"), normal(3, 20, 24), (6,)),
+    Case("mvcnn", lambda: MVCNN(6, views=2, channels=[4, 8]), normal(2, 20, 24), (6,)),
     Case("resnet18", lambda: ResNet18(3, 6, base_width=8, norm="group"), normal(3, 16, 16), (6,)),
     Case("view_cnn", lambda: ViewCNN(6, (32, 32)), normal(1, 32, 32), (6,)),
     Case(
@@ -234,6 +237,26 @@ def test_mvcnn_takes_the_maximum_over_its_views() -> None:
     each = torch.stack([model.features(x[:, view : view + 1]).flatten(1) for view in range(3)])
     torch.testing.assert_close(model(x), model.linear(each.max(dim=0).values))
     torch.testing.assert_close(model(x[:, [2, 0, 1]]), model(x))
+
+
+@pytest.mark.parametrize("build", [lambda: MVCNN(6, views=3), lambda: ViewCNN(6, (16, 16), views=3)])
+def test_relu_after_the_maximum_gives_the_same_bits_as_before_it(build: Callable[[], nn.Module]) -> None:
+    model, x = seeded(build), normal(3, 16, 16)
+    literal = deepcopy(model)
+    swaps = 0
+    for inner in (part for part in literal.modules() if isinstance(part, nn.Sequential)):
+        for place, (first, second) in enumerate(pairwise(list(inner.children()))):
+            if isinstance(first, nn.MaxPool2d) and isinstance(second, nn.ReLU):
+                inner[place], inner[place + 1] = second, first
+                swaps += 1
+    assert swaps >= 2
+    ours, theirs = model(x), literal(x)
+    assert torch.equal(ours, theirs)
+    (ours.square().sum() + theirs.square().sum()).backward()
+    for mine, other in zip(model.parameters(), literal.parameters(), strict=True):
+        assert mine.grad is not None
+        assert other.grad is not None
+        assert torch.equal(mine.grad, other.grad)
 
 
 def test_lstm_reads_the_last_hidden_state() -> None:
