@@ -27,6 +27,7 @@ def reproduce(
     every: bool = False,
     quick: bool = False,
     seeds: str | None = None,
+    curves: list[str] | None = None,
     data: Path | None = None,
     out: Path | None = None,
     jobs: int = 1,
@@ -37,15 +38,16 @@ def reproduce(
     from thinwire.lab.papers.experiment import match_experiments
     from thinwire.lab.papers.runs import ExperimentPlan
 
-    if every and (name is not None or real_link is not None):
-        raise BadInput("--all runs every experiment in the simulator; leave out the name and --real-link")
+    if every and (name is not None or real_link is not None or curves):
+        raise BadInput("--all runs every experiment in the simulator; leave out the name, --curve and --real-link")
     if name is None and not every:
         _list_experiments(as_json, data)
         return
     size: Size = "quick" if quick else "full"
     folder = out or Path("runs") / f"{Path(name or 'all').stem}-{size}"
     chosen = None if seeds is None else tuple(dict.fromkeys(parse_seeds(seeds)))
-    plan = ExperimentPlan(name or "", size, chosen, None if data is None else str(data), folder)
+    place = None if data is None else str(data)
+    plan = ExperimentPlan(name or "", size, chosen, place, folder, tuple(curves) if curves else None)
     console = open_console(stderr=True)
     if name is None:
         _reproduce_all(plan, jobs, console, as_json)

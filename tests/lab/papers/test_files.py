@@ -131,6 +131,26 @@ def test_a_size_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
     assert resolve_size("tiny", file, "full", (7,)).seeds == (7,)
 
 
+def test_some_of_the_curves_keep_the_claims_about_them(tmp_path: Path) -> None:
+    _, file = read_experiment(write_experiment(tmp_path))
+    some = resolve_size("tiny", file, "full", None, ("svfl",))
+    assert [curve.name for curve in some.curves] == ["svfl"]
+    assert [one.claim for one in some.expectations] == ["At full size only"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("svfl", "celu"), r"no curve 'celu' at this size; it has svfl; efvfl top-k 10 %"),
+        (("efvfl top-k 10 %",), "takes its target from the curve 'svfl'; add --curve 'svfl'"),
+    ],
+)
+def test_curves_that_cannot_run_alone_are_refused(tmp_path: Path, asked: tuple[str, ...], message: str) -> None:
+    _, file = read_experiment(write_experiment(tmp_path))
+    with pytest.raises(BadInput, match=message):
+        resolve_size("tiny", file, "full", None, asked)
+
+
 @pytest.mark.parametrize(
     ("changed", "bottom"),
     [

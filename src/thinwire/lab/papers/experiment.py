@@ -253,13 +253,19 @@ class Experiment:
         ]
 
 
-def resolve_size(name: str, file: ExperimentFile, size: Size, seeds: tuple[int, ...] | None = None) -> Experiment:
-    """The experiment with what this size changes."""
+def resolve_size(
+    name: str,
+    file: ExperimentFile,
+    size: Size,
+    seeds: tuple[int, ...] | None = None,
+    curves: tuple[str, ...] | None = None,
+) -> Experiment:
+    """The experiment with what this size changes, and with these seeds and curves alone."""
     section = file.quick if size == "quick" else file.full
     if section is None:
         raise BadInput(f"{name}: runs at full size only; leave out --quick")
     settings = _over(_over(_DEFAULTS, file.common), section.settings)
-    chosen = [curve for curve in file.curve if section.curves is None or curve.name in section.curves]
+    chosen = _choose_curves(name, file, section, settings, curves)
     return Experiment(
         name=name,
         size=size,
@@ -273,6 +279,23 @@ def resolve_size(name: str, file: ExperimentFile, size: Size, seeds: tuple[int, 
         says=section.says,
         file=file,
     )
+
+
+def _choose_curves(
+    name: str, file: ExperimentFile, section: SizeSection, settings: SettingsSection, asked: tuple[str, ...] | None
+) -> list[CurveSection]:
+    """The curves of this size, or those asked for, in the order of the file."""
+    offered = [curve for curve in file.curve if section.curves is None or curve.name in section.curves]
+    if asked is None:
+        return offered
+    names = [curve.name for curve in offered]
+    for one in asked:
+        if one not in names:
+            raise BadInput(f"--curve: {name} has no curve {one!r} at this size; it has {'; '.join(names)}")
+    needed = getattr(settings.target, "best_of", None)
+    if needed is not None and needed not in asked:
+        raise BadInput(f"--curve: {name} takes its target from the curve {needed!r}; add --curve {needed!r}")
+    return [curve for curve in offered if curve.name in asked]
 
 
 def _over(below: SettingsSection, above: SettingsSection) -> SettingsSection:

@@ -217,10 +217,11 @@ class ExperimentPlan:
     seeds: tuple[int, ...] | None
     data: str | None  # the folder of the data sets
     out: Path
+    curves: tuple[str, ...] | None = None  # all of this size
 
     def experiment(self) -> Experiment:
         name, file = read_experiment(self.name)
-        return resolve_size(name, file, self.size, self.seeds)
+        return resolve_size(name, file, self.size, self.seeds, self.curves)
 
     def folder(self, curve: str, seed: int) -> Path:
         return self.out / "runs" / curve / f"seed-{seed}"
