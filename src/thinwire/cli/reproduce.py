@@ -46,8 +46,8 @@ def reproduce(
     size: Size = "quick" if quick else "full"
     folder = out or Path("runs") / f"{Path(name or 'all').stem}-{size}"
     chosen = None if seeds is None else tuple(dict.fromkeys(parse_seeds(seeds)))
-    place = None if data is None else str(data)
-    plan = ExperimentPlan(name or "", size, chosen, place, folder, tuple(curves) if curves else None)
+    rows = None if data is None else str(data)
+    plan = ExperimentPlan(name or "", size, chosen, rows, folder, tuple(curves) if curves else None)
     console = open_console(stderr=True)
     if name is None:
         _reproduce_all(plan, jobs, console, as_json)
