@@ -173,7 +173,7 @@ def test_noise_helps_once_and_averages_out(defence: Defence) -> None:
     assert one.undefended_score == pytest.approx(1.0)
     assert one.once_score < 0.85
     assert one.score > one.once_score + 0.03  # 0.06 to 0.33 with ten secrets for each of two defences
-    assert one.meaning.endswith("once all epochs are averaged.")
+    assert "can infer most of the rows of class 1" in one.meaning  # whether one look is enough depends on the last bits
     assert report.model.value > 0.7
     assert found(report, "model completion").undefended_score is None
 
