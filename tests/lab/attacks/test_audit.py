@@ -173,7 +173,9 @@ def test_noise_helps_once_and_averages_out(defence: Defence) -> None:
     assert one.undefended_score == pytest.approx(1.0)
     assert one.once_score < 0.85
     assert one.score > one.once_score + 0.03  # 0.06 to 0.33 with ten secrets for each of two defences
-    assert "can infer most of the rows of class 1" in one.meaning  # whether one look is enough depends on the last bits
+    assert "can infer most of the rows of class 1" in one.meaning
+    # One processor's instructions give a gap of 0.07 and another's one above 0.1, where the sentence changes.
+    assert ("once all epochs are averaged" in one.meaning) == (one.score - one.once_score > 0.1)
     assert report.model.value > 0.7
     assert found(report, "model completion").undefended_score is None
 
@@ -266,6 +268,14 @@ def test_an_attack_that_fails_undefended_proves_nothing() -> None:
     one = Finding("norm", "feature party bank", "labels", "AUC", 0.5, 0.7, 0.55, 0.52, 0.52)
     assert not one.works
     assert "fails here even without a defence" in one.meaning
+
+
+@pytest.mark.parametrize(
+    ("once_score", "ends"), [(0.69, "class 1 once all epochs are averaged."), (0.71, "class 1.")]
+)
+def test_a_finding_says_where_only_patience_helps(once_score: float, ends: str) -> None:
+    one = Finding("norm", "feature party bank", "the rows of class 1", "AUC", 0.5, 0.7, 1.0, once_score, 0.8)
+    assert one.meaning == f"Feature party bank can infer most of the rows of {ends}"
 
 
 def test_a_handful_of_rows_is_refused() -> None:
